@@ -42,10 +42,6 @@ class Schedule(Frozen):
             ValueError: says why.
         """
 
-    def stable_epochs(self, epochs: int) -> int:
-        """Return how many epochs do not depend on how many there are in all; 0 where the first one does."""
-        return 0
-
 
 class Cosine(Schedule):
     """Half a cosine, from `lr` to `min_lr`."""
@@ -139,10 +135,6 @@ class WSD(Schedule):
                 f"schedule wsd decays in {self._decaying(epochs)} of {epochs} epochs, and {warmup_epochs} are warm-up: "
                 "give it more epochs, or a smaller cooldown"
             )
-
-    def stable_epochs(self, epochs: int) -> int:
-        """Return how many epochs come before the decay."""
-        return epochs - self._decaying(epochs)
 
     def _decaying(self, epochs: int) -> int:
         return max(1, round(self.cooldown * epochs))

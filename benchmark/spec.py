@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Serializ
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.benchmark.schedules import COSINE, WSD, AnySchedule
+from vitinit.benchmark.schedules import COSINE, AnySchedule
 from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -32,7 +32,6 @@ LATER: dict[str, dict[str, Any]] = {
         "crop_scale": None,
         "crop_ratio": [3 / 4, 4 / 3],
         "crop_pct": 1.0,
-        "order": "random",
         "evaluate_every": 1,
         "statistics": "dataset",
         "optimizer": {"name": "adamw", "params": {}},
@@ -40,8 +39,6 @@ LATER: dict[str, dict[str, Any]] = {
         "schedule": {"name": "cosine"},
         "augment": [],
         "ema": None,
-        "sam": None,
-        "erasing_noise": "batch",
     },
 }
 """Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
@@ -51,6 +48,9 @@ A field with this value is left out of what is hashed, so that the run_ids of be
 and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
 field is added here together with its class, a value never changes.
 """
+
+RETIRED: dict[str, Any] = {"sam": None, "order": "random", "erasing_noise": "batch"}
+"""Former fields of a recipe and the value at which each did nothing, which records of before hold."""
 
 RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*")
 """Sections that timm knows, with integers below 100; others it would pass over."""
@@ -220,8 +220,6 @@ class Recipe(Frozen):
     """Largest norm of the gradient over all parameters. None: off."""
     ema: Rate | None = None
     """Decay, a step, of a moving average of the weights (timm's ModelEmaV3), which is evaluated too. None: off."""
-    sam: Positive | None = None
-    """Radius rho of sharpness-aware minimisation (arXiv 2010.01412): two passes a step. None: off."""
     label_smoothing: Rate = 0.0
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """fp32 is IEEE single precision on every device, in convolutions too. tf32, on GPUs only, rounds the inputs of
@@ -244,9 +242,6 @@ class Recipe(Frozen):
     """Mixup and cutmix happen among so many neighbours of a batch (timm's: those of one GPU). None: the whole batch."""
     random_erasing: Fraction = 0.0
     """Probability that a rectangle of an image becomes noise: timm's mode `pixel`, with its sizes and shapes."""
-    erasing_noise: Literal["batch", "image"] = "batch"
-    """Streams of that noise. `batch`: one, so every process draws the noise of the whole batch. `image`: one for each
-    image, so many processes draw no more than one does."""
     crop_scale: tuple[Share, Share] | None = None
     """Random resized crop: least and largest share of the image's area. None is the crop of the test images."""
     crop_ratio: tuple[Positive, Positive] = (3 / 4, 4 / 3)
@@ -255,12 +250,20 @@ class Recipe(Frozen):
     """Test images: the side of the central crop over the shorter side of the image."""
     statistics: Literal["dataset", "imagenet"] = "dataset"
     """Mean and standard deviation that images are normalised with: the dataset's own, or those of ImageNet."""
-    order: Literal["random", "blocks"] = "random"
-    """Order of the training images in an epoch. `blocks` is for files that memory does not hold: neighbours (8 MiB,
-    decoded) stay together, and are mixed with 127 other such blocks (1 GiB), so that reads
-    of large files are large."""
     evaluate_every: Count = 1
     """Epochs from one look at the test images, and at the probes, to the next; there always is one after the last."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        for name, neutral in RETIRED.items():
+            if value.get(name, neutral) != neutral:
+                raise ValueError(f"{name} is no field of a recipe since version 0.2; leave it out")
+        # JSON has no tuples: after this, pydantic takes the fields for Python's
+        fields = {name: tuple(each) if isinstance(each, list) else each for name, each in value.items()}
+        return {name: each for name, each in fields.items() if name not in RETIRED}
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -282,20 +285,11 @@ class Recipe(Frozen):
                 f"{own[0]} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {own[0]}: ...}} "
                 f"where it has one, and {own[0]}: {json.dumps(fields[own[0]].default)} in the recipe"
             )
-        if self.sam and self.precision == "fp16":
-            raise ValueError("sam needs gradients that are not scaled, and precision fp16 scales them; bf16 does not")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
-        if self.erasing_noise != "batch" and not self.random_erasing:
-            raise ValueError("erasing_noise says which streams random erasing draws from, and random_erasing is off")
         if self.batch_size % self.mix_unit:
             raise ValueError(f"batch_size {self.batch_size} is not divisible by mix_images {self.mix_images}")
         return self
-
-    @property
-    def stable_epochs(self) -> int:
-        """Number of first epochs that are the same in a longer run."""
-        return self.schedule.stable_epochs(self.epochs)
 
     @property
     def evaluated_epochs(self) -> list[int]:
@@ -393,14 +387,6 @@ class RunSpec(Frozen):
     def run_id(self) -> str:
         """16 hex digits of the sha256 of `canonical()`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
-
-    @property
-    def trunk_id(self) -> str | None:
-        """Identity that runs share whose epochs are the same up to the decay of each; None without a decay."""
-        if not self.recipe.stable_epochs:
-            return None
-        trunk = self.recipe.model_copy(update={"epochs": MAX_EPOCHS, "schedule": WSD()})
-        return self.model_copy(update={"recipe": trunk}).run_id
 
 
 def _by_content(value: Any) -> Any:

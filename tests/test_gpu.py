@@ -43,7 +43,6 @@ EVERYTHING: dict[str, Any] = {
     "label_smoothing": 0.1,
     "clip_grad": 1.0,
     "ema": 0.9,
-    "sam": 0.05,
 }
 
 

@@ -76,29 +76,6 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     return recipe.model_copy(update={"optimizer": optimizer, "augment": augment})
 
 
-def resolve_recipes(named: Mapping[str, Any]) -> list[Recipe]:
-    """Recipes by name, with fields overridden: one, or with `cooldowns` one for each of these numbers of epochs.
-
-    Raises:
-        VitinitError: as `resolve_recipe`, or `cooldowns` are not numbers of epochs, or not of a schedule that decays
-            after a phase that longer runs have in common.
-    """
-    fields = dict(named)
-    if (lengths := fields.pop("cooldowns", None)) is None:
-        return [resolve_recipe(fields)]
-    where = f"recipe {str(fields.get('name'))!r}: cooldowns"
-    if not isinstance(lengths, list) or not lengths or any(type(epochs) is not int for epochs in lengths):
-        raise VitinitError(f"{where}: is to be a list of numbers of epochs, as [10, 20, 40]")
-    if len(set(lengths)) < len(lengths):
-        raise VitinitError(f"{where}: a number of epochs is there twice")
-    if "epochs" in fields:
-        raise VitinitError(f"{where} are the epochs of its runs: leave out epochs")
-    recipes = [resolve_recipe({**fields, "epochs": epochs}) for epochs in lengths]
-    if not all(recipe.stable_epochs for recipe in recipes):
-        raise VitinitError(f"{where} need schedule: wsd, and at least one epoch before each decay")
-    return recipes
-
-
 def augment_as_fields(named: Mapping[str, Any]) -> dict[str, Any]:
     """The beginning and the end of `augment` as fields of a recipe, as far as their order is that of the fields.
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import Fit, fit
-from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipes
+from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
 from vitinit.benchmark.grids.schema import Block, GridFile, Parts, Row, Series, SweptBlock, with_fields
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
@@ -34,7 +34,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
     for number, block in enumerate(content.blocks, 1):
         try:
             over = block.over if isinstance(block, SweptBlock) else Parts()
-            resolve_recipes(with_fields(block.recipe, over.recipe))
+            resolve_recipe(with_fields(block.recipe, over.recipe))
             found = [resolve_dataset(dataset) for dataset in block.datasets]
             if not all(row.model for row in content.rows.values()):
                 resolve_model(with_fields(block.model, over.model))
@@ -43,7 +43,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
         for dataset in found:
             for label, row in content.rows.items():
                 where = f"grid {study!r}, row {label!r}"
-                series += _resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits)
+                series.append(_resolve_series(label, row, dataset, block, seeds or block.seeds, where, fits))
     for label in content.rows:
         misfits = [line.misfit for line in series if line.row == label + line.told]
         if all(misfits):
@@ -53,7 +53,7 @@ def resolve(content: GridFile, seeds: list[int] | None, study: str) -> list[Seri
 
 def _resolve_series(
     label: str, row: Row, dataset: DatasetSpec, block: Block, seeds: list[int], where: str, fits: dict[str, Fit]
-) -> list[Series]:
+) -> Series:
     try:
         told = _told(row, block) if isinstance(block, SweptBlock) else ""
         row = _set(row, block.over) if isinstance(block, SweptBlock) else row
@@ -62,20 +62,12 @@ def _resolve_series(
         if question not in fits:
             fits[question] = fit(model, row.base, row.method)
         answer = fits[question]
-        found = []
-        for recipe in resolve_recipes(with_fields(block.recipe, row.recipe)):
-            spec = RunSpec(
-                dataset=dataset,
-                model=model,
-                base=answer.base,
-                method=answer.method,
-                recipe=recipe,
-                seed=seeds[0],
-            )
-            check_recipe(spec)
-            of_row = {"row": label + told, "told": told, "misfit": answer.misfit, "sources": answer.sources}
-            found.append(Series(spec=spec, seeds=seeds, **of_row))
-        return found
+        recipe = resolve_recipe(with_fields(block.recipe, row.recipe))
+        spec = RunSpec(
+            dataset=dataset, model=model, base=answer.base, method=answer.method, recipe=recipe, seed=seeds[0]
+        )
+        check_recipe(spec)
+        return Series(row=label + told, spec=spec, seeds=seeds, told=told, misfit=answer.misfit, sources=answer.sources)
     except ValidationError as error:
         raise explain(error, where) from None
     except BrokenFile:

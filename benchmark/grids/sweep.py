@@ -14,8 +14,6 @@ from vitinit.initializers.errors import VitinitError, unknown_name
 
 ZIP, WITHOUT = "zip", "without"
 PARTS = ("dataset", "model", "base", "method", "recipe")
-LENGTHS = {"epochs": "cooldowns", "cooldowns": "epochs"}
-"""Fields of a recipe of which one takes the place of the other."""
 MAX_BLOCKS = 10_000
 """Upper limit of blocks that the sweeps of a grid become."""
 
@@ -108,7 +106,7 @@ def full(name: str, block: Block, file: GridFile) -> str:
 
 def _fields(block: Block, file: GridFile) -> dict[str, set[str] | None]:
     """Names of the fields of each part; None where any may be given."""
-    recipe, dataset = {*Recipe.model_fields, *LENGTHS} - {"name"}, set(DatasetSpec.model_fields) - {"name"}
+    recipe, dataset = set(Recipe.model_fields) - {"name"}, set(DatasetSpec.model_fields) - {"name"}
     return {
         "dataset": dataset,
         "model": _of_model(block.model),
@@ -165,6 +163,4 @@ def _with(block: Block, values: Values, told: tuple[str, ...]) -> Block:
     datasets = [{**dataset, **parts["dataset"]} for dataset in block.datasets]
     over = Parts(**{part: parts[part] for part in PARTS if part != "dataset"})
     content = {name: getattr(block, name) for name in Block.model_fields if name not in ("datasets", "sweep")}
-    gone = {LENGTHS[name] for name in parts["recipe"] if name in LENGTHS}
-    content["recipe"] = {name: value for name, value in block.recipe.items() if name not in gone}
     return SweptBlock.model_construct(**content, datasets=datasets, sweep={}, over=over, told=told)

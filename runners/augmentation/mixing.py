@@ -98,8 +98,7 @@ def draw_erasing(
 ) -> Erasing:
     """Draw the rectangles of random erasing and their noise N(0, 1), in main memory.
 
-    Rectangles are drawn for the whole batch. So is the noise, one rectangle after the other, unless the recipe says
-    that each image has a stream of its own: then every process draws that of its own images only.
+    Rectangles are drawn for the whole batch. So is the noise, one rectangle after the other.
 
     Args:
         recipe: says how often, and how large the batch is.
@@ -112,13 +111,11 @@ def draw_erasing(
     draws, whole = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
     channels, height, width = shape
     ours, boxes, noise = range(recipe.batch_size)[part], [], [torch.empty(0)]
-    by_image = recipe.erasing_noise == "image"
     for place in range(recipe.batch_size):
         box = _erased_box(draws, recipe.random_erasing, height, width)
-        if box is None or (by_image and place not in ours):
+        if box is None:
             continue
-        generator = stream(seed, "erase noise", epoch, step, place) if by_image else whole
-        drawn = torch.randn((channels, *box[2:]), generator=generator)
+        drawn = torch.randn((channels, *box[2:]), generator=whole)
         if place in ours:
             boxes.append((place - ours.start, *box))
             noise.append(drawn.flatten())

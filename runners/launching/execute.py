@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -83,10 +82,8 @@ def execute(
         Store(setting.root).write_layout(setting.study, layout)
     stop, tally = stop or Stop(), Tally()
     work = work or dict.fromkeys((cell.run_id for cell in cells), 1.0)
-    # After the runs that train the first part of them. The longest first, so that none is left over alone; before them
-    # what will fail at once, as its data cannot be read.
-    turns = _turns(cells)
-    cells = sorted(cells, key=lambda cell: (turns[cell.run_id], -(work[cell.run_id] or float("inf"))))
+    # The longest first, so that none is left over alone; before them what will fail, as its data cannot be read.
+    cells = sorted(cells, key=lambda cell: -(work[cell.run_id] or float("inf")))
     with display:
         display.begin(cells, work)
         while cells:
@@ -106,15 +103,6 @@ def execute(
                 display.end(end)
                 tally.elsewhere += 1
     return tally
-
-
-def _turns(cells: list[Cell]) -> dict[str, int]:
-    """Return, by run_id, how many runs come before a run that train the first part of it too."""
-    trunks = defaultdict(list)
-    for cell in cells:
-        trunks[cell.spec.trunk_id or cell.run_id].append(cell)
-    in_order = (sorted(trunk, key=lambda cell: cell.spec.recipe.stable_epochs) for trunk in trunks.values())
-    return {cell.run_id: turn for trunk in in_order for turn, cell in enumerate(trunk)}
 
 
 def came_free(cells: list[Cell], setting: Setting, stop: Stop) -> list[Cell]:

@@ -38,8 +38,6 @@ AHEAD_BYTES = 2**28
 TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
 """So many bytes of batches are augmented at once, by type of device: threads of a CPU wait less for one another, and a
 GPU is given one large operation in place of several small ones."""
-BLOCK, BLOCKS_MIXED = 2**23, 128
-"""Order `blocks`: decoded bytes of a block, and how many blocks are mixed with one another. They decide numbers."""
 ALONE = Shard()
 
 
@@ -94,7 +92,6 @@ class Loader(ABC):
         self.held_out_part = shard.part(len(data.held_out.labels))
         """This process's part of the images that accuracy is measured on."""
         self.image_size = data.image_size
-        self._block = max(1, BLOCK // (3 * data.image_size**2))
         self._labels, self.classes = data.train.labels.to(device), len(data.classes)
         self.metric = main_metric(None, self.dense, None)
         """The main metric; a run sets it to the one that its dataset names."""
@@ -133,17 +130,8 @@ class Loader(ABC):
         return torch.addcmul(self._offset_CHW, pixels, self._scale_CHW, out=pixels)
 
     def order(self, epoch: int) -> Tensor:
-        """The order of the training images in one epoch, as the recipe says. It is the same for every loader."""
-        generator = stream(self.seed, "order", epoch)
-
-        def shuffled(count: int) -> Tensor:
-            return torch.randperm(count, generator=generator)
-
-        if self.recipe.order == "random":
-            return shuffled(len(self._labels))
-        blocks = torch.arange(len(self._labels)).split(self._block)
-        windows = [torch.cat([blocks[i] for i in mixed]) for mixed in shuffled(len(blocks)).split(BLOCKS_MIXED)]
-        return torch.cat([window[shuffled(len(window))] for window in windows])
+        """The order of the training images in one epoch. It is the same for every loader."""
+        return torch.randperm(len(self._labels), generator=stream(self.seed, "order", epoch))
 
     def augmented(
         self, batches: Iterator[tuple[Tensor, Tensor]], epoch: int, first_step: int

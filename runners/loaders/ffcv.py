@@ -24,7 +24,6 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.runners.basics.shard import Shard
 from vitinit.runners.loaders.base import ALONE
-from vitinit.runners.loaders.choice import main_memory
 from vitinit.runners.loaders.decoded import DecodedLoader
 
 SILENT_S = 300.0
@@ -49,13 +48,10 @@ class FfcvLoader(DecodedLoader):
         """
         super().__init__(data, recipe, seed, device, shard)
         self._data = data
-        # Without the cache of the operating system FFCV keeps pages (8 MiB) from their first use to their last: the
-        # whole file where the order is random, two windows of the order `blocks`. It does not notice when it could not
-        # read one; the CRC-32 of the images does. With it, the file is mapped into memory: one that is cut short while
-        # it is read ends the process, and its launcher records that.
-        os_cache = recipe.order == "random" or data.file.stat().st_size < main_memory() / 2
+        # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
+        # records that.
         try:
-            self._ffcv = opened(data.file, os_cache)
+            self._ffcv = opened(data.file)
         except Exception as error:  # of many types
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
@@ -84,19 +80,14 @@ class FfcvLoader(DecodedLoader):
 
 
 @lru_cache(maxsize=4)
-def opened(file: Path, os_cache: bool) -> Ffcv:
-    """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second.
-
-    Args:
-        file: the .beton.
-        os_cache: read by way of the memory map of the whole file.
-    """
+def opened(file: Path) -> Ffcv:
+    """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
     with threads_kept():
         return Ffcv(
             str(file),
             batch_size=1,  # set anew for every iteration
             num_workers=1,
-            os_cache=os_cache,
+            os_cache=True,
             order=OrderOption.SEQUENTIAL,
             seed=0,  # else it draws one from numpy's global generator
             pipelines={"image": [SimpleRGBImageDecoder()]},

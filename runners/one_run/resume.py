@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -13,7 +13,6 @@ from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.report import InitReport
 from vitinit.runners.basics.environment import differences
 from vitinit.runners.basics.memory import out_of_memory
-from vitinit.runners.one_run.trunk import Trunk
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training
@@ -80,30 +79,6 @@ def resume(
             )
         checkpoints.goes_on(past.training.total_steps)
         return past
-    return None
-
-
-def branch(
-    trunk: Trunk,
-    checksum: str,
-    environment: dict[str, Any],
-    execution: dict[str, Any],
-    new_training: Callable[[], Training],
-) -> Begun | None:
-    """The run at the end of a stable phase that another one has saved; None where there is none of the same bits.
-
-    Arguments are those of `resume`.
-    """
-    for state in trunk.saved():
-        try:
-            past = _begun(state, environment, execution, new_training)
-        except Exception as error:  # as in `resume`
-            if out_of_memory(error):
-                raise
-            trunk.report(f"a state in {trunk.folder} is passed over: {plain(str(error), 300)}")
-            continue
-        if state["checksum"] == checksum and not past.changes:
-            return replace(past, resumed=f"epoch {past.training.epoch + 1}, trained by another run of this spec")
     return None
 
 

@@ -32,9 +32,8 @@ from vitinit.runners.loaders import OpenedData, make_loader, open_data
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.one_run.observer import Observer
 from vitinit.runners.one_run.outcome import now
-from vitinit.runners.one_run.resume import Begun, branch, resume, share_state
+from vitinit.runners.one_run.resume import Begun, resume, share_state
 from vitinit.runners.one_run.solutions import Solutions
-from vitinit.runners.one_run.trunk import Trunk, trunk_of
 from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.take import refusal
@@ -67,11 +66,10 @@ def run(
     session = _Session()
     with world.same_fate():
         opened = _open(cell, setting, stop, world)
-    begun = observer = trunk = None
+    begun = observer = None
     with world.same_fate():
         if checkpoints:
-            trunk = trunk_of(cell.spec, setting, checkpoints.report)
-            begun = _go_on(opened, checkpoints, trunk, on_event) or _begin(opened, setting, stop, on_event)
+            begun = _go_on(opened, checkpoints, on_event) or _begin(opened, setting, stop, on_event)
             observer = _observe(opened, setting, begun, checkpoints)
     training = begun.training if begun else opened.new_training()
     share_state(training, world)
@@ -79,8 +77,6 @@ def run(
 
     def between_steps() -> None:
         reason = world.agreed(stop)
-        if trunk and begun and (training.epoch, training.step) == (trunk.epochs, 0):
-            trunk.save(_state(opened, begun, observer, session))
         if checkpoints and begun and (reason or checkpoints.due(training.total_steps)):
             checkpoints.save(_state(opened, begun, observer, session), training.total_steps)
         if reason:
@@ -189,20 +185,13 @@ def _open(cell: Cell, setting: Setting, stop: Stop, world: World) -> _Opened:
     return _Opened(cell, device, data, loader, replace(setting.execution, loader=loader.name), provenance)
 
 
-def _go_on(
-    opened: _Opened, checkpoints: Checkpoints, trunk: Trunk | None, on_event: Callable[[Event], None]
-) -> Begun | None:
-    """The run where it was saved, or where another one has saved what they have in common; None where neither was."""
+def _go_on(opened: _Opened, checkpoints: Checkpoints, on_event: Callable[[Event], None]) -> Begun | None:
+    """The run where it was saved; None where it was not."""
     run_id, execution = opened.cell.run_id, asdict(opened.execution)
-    rest = opened.data.checksum, opened.provenance, execution, opened.new_training
-    past = resume(checkpoints, run_id, *rest)
-    branched = branch(trunk, *rest) if trunk and not past else None
-    for begun in (past, branched):
-        if begun:
-            on_event(Event(run_id, resumed=begun.resumed))
-    for row in branched.training.history if branched else ():
-        on_event(Event(run_id, epoch=row))
-    return past or branched
+    past = resume(checkpoints, run_id, opened.data.checksum, opened.provenance, execution, opened.new_training)
+    if past:
+        on_event(Event(run_id, resumed=past.resumed))
+    return past
 
 
 def _begin(opened: _Opened, setting: Setting, stop: Stop, on_event: Callable[[Event], None]) -> Begun:

@@ -6,8 +6,8 @@ import hashlib
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -241,10 +241,6 @@ def optimize(
     optimizer, scaler, recipe = training.optimizer, training.scaler, training.recipe
     optimizer.zero_grad()
     loss = backward(training, parallel, parts, seeds, processes)
-    if recipe.sam:
-        with uphill(training.model, recipe.sam):
-            optimizer.zero_grad()
-            backward(training, parallel, parts, seeds, processes)
     # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
     if recipe.clip_grad:
         scaler.unscale_(optimizer)
@@ -269,28 +265,6 @@ def backward(
             training.scaler.scale(loss * processes).backward()
         losses.append(loss.detach())
     return sum(losses[1:], losses[0])
-
-
-@contextmanager
-def uphill(model: nn.Module, radius: float) -> Iterator[None]:
-    """Weights moved along their gradient by `radius`, inside; batch norms keep their running statistics meanwhile."""
-    moved = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    gradients = [parameter.grad for parameter in moved if parameter.grad is not None]
-    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
-    momenta = [module.momentum for module in norms]
-    with torch.no_grad():
-        before = [parameter.clone() for parameter in moved]
-        length = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(each) for each in gradients]))
-        for parameter, gradient in zip(moved, gradients, strict=True):
-            parameter.add_(gradient * (radius / (length + 1e-12)))
-    for module in norms:
-        module.momentum = 0.0
-    yield
-    for module, momentum in zip(norms, momenta, strict=True):
-        module.momentum = momentum
-    with torch.no_grad():
-        for parameter, value in zip(moved, before, strict=True):
-            parameter.copy_(value)
 
 
 def average(training: Training) -> None:

@@ -131,7 +131,6 @@ TOGETHER = {
     ("dataset", "train_draw"): {"train_size": 999},
     ("dataset", "evaluate_on"): {"val_size": 10},
     ("recipe", "mix_images"): {"mixup": 0.8},
-    ("recipe", "erasing_noise"): {"random_erasing": 0.25},
     ("recipe", "crop_ratio"): {"crop_scale": [0.5, 1.0]},
 }
 """What a value asks of other fields."""

@@ -83,14 +83,6 @@ def test_parameters_inside_a_field_are_swept_and_set_by_their_path(tmp_path):
         assert sum(_matches(c, f"{key}=0.5") for c in found) == 4
 
 
-def test_cooldowns_that_are_set_take_the_place_of_epochs_and_the_other_way_round(tmp_path):
-    found = cells(tmp_path, "{}", cooldowns=[5, 10], schedule="wsd")
-    assert {c.spec.recipe.epochs for c in found} == {5, 10}
-    file = tmp_path / "branched.yaml"
-    file.write_text(GRID.format(sweep="{}").replace("epochs: 1", "schedule: wsd, cooldowns: [5, 10]"))
-    assert {c.spec.recipe.epochs for c in grid.load(str(file), fixed={"epochs": 6}).cells} == {6}
-
-
 def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     assert _fixed(["recipe.lr=1e-3", "width=96", "mean=a"]) == {"recipe.lr": 0.001, "width": 96, "mean": "a"}
     found = cells(tmp_path, "{lr: [3e-4, 1e-3], width: [48, 96]}")

@@ -73,12 +73,8 @@ def test_erasing_is_timms_bit_for_bit(images):
     assert torch.equal(ours, RandomErasing(0.5, mode="pixel", device="cpu")(normalised.clone()))
     changed = (ours != normalised).flatten(1).any(1).float().mean().item()
     assert abs(changed - 0.5) < 4 * (0.25 / 64) ** 0.5
-    by_image = settings.model_copy(update={"erasing_noise": "image"})
-    for each, whole in ((settings, ours), (by_image, erased(by_image))):
-        for part in (slice(0, 20), slice(20, 64)):
-            assert torch.equal(erased(each, part=part), whole[part])
-        assert torch.equal(whole == normalised, ours == normalised), "the rectangles are the same"
-    assert not torch.equal(erased(by_image), ours)
+    for part in (slice(0, 20), slice(20, 64)):
+        assert torch.equal(erased(settings, part=part), ours[part])
     assert not torch.equal(erased(settings, step=3), ours)
 
 

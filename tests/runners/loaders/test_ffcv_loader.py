@@ -150,15 +150,10 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
     assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
 
 
-def test_a_file_larger_than_memory_is_read_in_blocks_and_nothing_damaged_is_passed_on(
-    images, data_dir, tmp_path, monkeypatch
-):
+def test_nothing_damaged_is_passed_on(images, data_dir, tmp_path, monkeypatch):
     import vitinit.runners.loaders.ffcv as module
 
-    monkeypatch.setattr(module, "main_memory", lambda: 1)
-    monkeypatch.setattr(base, "BLOCK", 7 * 3 * SIZE**2)
-    monkeypatch.setattr(base, "BLOCKS_MIXED", 3)
-    in_blocks = recipe(order="blocks", batch_size=20)
+    in_blocks = recipe(batch_size=20)
     shutil.copytree(data_dir, tmp_path / "data")
     opened = load_beton(images, SIZE, tmp_path / "data")
     ffcv = make_loader(opened, in_blocks, 3, CPU)

@@ -105,28 +105,6 @@ def test_the_packages_to_install_are_named_alike():
     assert f"packages=({named.group(1)} " in (root / ".ci/run").read_text()
 
 
-def orders(count: int, **fields) -> list[torch.Tensor]:
-    recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, **fields)
-    split = Split(torch.zeros(count, 3, 16, 16, dtype=torch.uint8), torch.zeros(count, dtype=torch.int64))
-    data = Data(split, split, ("a", "b"), (0.5,) * 3, (0.5,) * 3, "")
-    return [make_loader(data, recipe, 0, CPU).order(epoch) for epoch in range(2)]
-
-
-def test_blocks_of_neighbours_are_shuffled_and_mixed_with_a_few_others(monkeypatch):
-    block, mixed, count = 40, 4, 1000
-    monkeypatch.setattr(loaders_base, "BLOCK", block * 3 * 16 * 16)
-    monkeypatch.setattr(loaders_base, "BLOCKS_MIXED", mixed)
-    for order in orders(count, order="blocks"):
-        assert torch.equal(order.sort().values, torch.arange(count))
-        windows = [window // block for window in order.split(block * mixed)]
-        assert all(len(window.unique()) == mixed for window in windows[:-1])
-        assert len({tuple(window.unique().tolist()) for window in windows}) == len(windows)
-        assert windows[0].unique().tolist() != list(range(mixed)), "blocks are shuffled"
-        assert (windows[0][1:] != windows[0][:-1]).sum() > 40, "images of a window are shuffled"
-    assert not torch.equal(*orders(count, order="blocks"))
-    assert not torch.equal(orders(count, order="blocks")[0], orders(count)[0])
-
-
 def test_what_is_drawn_is_named_by_seed_epoch_and_step():
     """Order, crops and flips of a record can be drawn again: `stream(seed, name, epoch, step)`, and nothing else."""
     recipe = Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, crop_padding=2, hflip=0.5)

@@ -41,7 +41,7 @@ RECIPE = Recipe(
 )  # fmt: skip
 CASES = {
     "vit": (VIT, RECIPE.model_copy(update={"ema": 0.9})),
-    "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8, "sam": 0.05})),
+    "convit": (CONVIT, RECIPE.model_copy(update={"batch_size": 8})),
 }
 
 

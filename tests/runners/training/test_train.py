@@ -357,7 +357,7 @@ def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path)
     [
         ({"rand_augment": "rand-m9-mstd0.5-inc1"}, {"drop_path_rate": 0.3, "drop_rate": 0.2}),
         ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "precision": "fp16", "clip_grad": 1.0}, {}),
-        ({"ema": 0.9, "sam": 0.05}, {"drop_rate": 0.2}),
+        ({"ema": 0.9}, {"drop_rate": 0.2}),
     ],
 )
 def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bits(data, tmp_path, settings, model):
@@ -406,43 +406,6 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     plain = run(data, recipe(epochs=2))[1]
     assert [row.test_loss for row in plain] == [row.test_loss for row in training.history]
     assert "ema_loss" not in plain[0].model_dump()
-
-
-@pytest.mark.parametrize("sizes", [(8,), (5, 3)], ids=str)
-def test_sam_is_the_step_at_the_top_of_the_hill_by_hand(data, sizes):
-    """The gradient at weights moved by rho along the gradient, taken from the weights before; in parts too."""
-    settings = recipe(sam=0.1, optimizer={"name": "sgd", "params": {"momentum": 0.0, "nesterov": False}})
-    training, by_hand = (Training(initialised().double(), settings, 6, CPU) for _ in range(2))
-    images = torch.randn(8, 3, *data.train.images.shape[2:], dtype=torch.float64)
-    labels = torch.tensor([0, 1] * 4)
-    parts = list(zip(images.split(sizes), labels.split(sizes), strict=True))
-    before = {name: value.clone() for name, value in by_hand.model.named_parameters()}
-
-    def gradients():
-        loss = nn.functional.cross_entropy(by_hand.model.train()(images), labels)
-        return dict(zip(before, torch.autograd.grad(loss, list(by_hand.model.parameters())), strict=True))
-
-    first = gradients()
-    length = sum((each**2).sum() for each in first.values()).sqrt()
-    with torch.no_grad():
-        for name, parameter in by_hand.model.named_parameters():
-            parameter += 0.1 * first[name] / length
-    second = gradients()
-    optimize(training, training.model.train(), parts, [0] * len(parts), 1)
-    for name, parameter in training.model.named_parameters():
-        torch.testing.assert_close(parameter.detach(), before[name] - 1e-3 * second[name], rtol=0, atol=1e-12)
-
-
-def test_batch_norm_keeps_the_statistics_of_sams_first_pass():
-    by_hand, model = (initialised(model=MIXER).train() for _ in range(2))
-    images, labels = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1] * 4)
-    by_hand(images)
-    optimize(Training(model, recipe(sam=0.1), 6, CPU), model, [(images, labels)], [0], 1)
-    found = dict(model.named_buffers())
-    expected = {name: value for name, value in by_hand.named_buffers() if "running" in name}
-    assert expected
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, msg=name)
 
 
 def test_the_gradient_scale_is_part_of_the_state():
