@@ -9,13 +9,11 @@ endif
 $(if $(filter 12 13,$(CUDA)),,$(error CUDA=$(CUDA): there are locks for 12 and 13))
 LOCK := requirements$(if $(filter 12,$(CUDA)),-cuda12).lock
 READY := $(VENV)/.ready-$(CUDA)
-# Versions and hashes of what is named, and of what it needs, are those of the lock.
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --constraint $(LOCK) --editable
 ALL_OF := $(BIN)/vitinit run
 GO_ON := --no-download --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.DEFAULT_GOAL := help
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed results test docs check format lock \
   slurm-up slurm-down clean goldens compare-goldens
 
