@@ -73,7 +73,7 @@ docs: $(VENV)/.with-docs ## Texts and docstrings as a site: site/index.html
 	@rm -rf site
 	$(BIN)/python -m sphinx -W --keep-going --quiet -c docs -d $(VENV)/.doctrees . site
 check: setup ## Lint, format, types, imports between packages, spelling
-	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports --quiet && $(BIN)/codespell
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/codespell
 format: setup ## Format, and mend what can be mended
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 LOCKING := uv pip compile pyproject.toml --universal --python-version 3.10 --generate-hashes --no-annotate --no-header --quiet
