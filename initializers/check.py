@@ -19,11 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitinit.initializers.adapters.registry import layer_scales
-from vitinit.initializers.apply import METHODS, all_or_nothing
+from vitinit.initializers.apply import METHODS, Meant
 from vitinit.initializers.attention import attention_layers, family
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
+from vitinit.initializers.transaction import copy_of, refuse, usual_settings
 from vitinit.initializers.whole_model import NORMS, classifiers
 
 WIDTH = 80
@@ -191,13 +192,25 @@ def check(
         raise VitinitError("labels must be a tensor of B whole numbers, one class an image")
     if images is not None and labels is not None and len(labels) < len(images):
         raise VitinitError(f"there are {len(labels)} labels for {len(images)} images: one an image")
-    with _undone(model):
-        model.train()  # LeViT drops what it has kept of its weights
-        return _check(model.eval(), images, labels, classes, seed, size)
+    refuse(model)
+    meant = METHODS.get(model)
+    with usual_settings(model), torch.random.fork_rng(devices=_gpus(model)), torch.enable_grad():
+        copied = copy_of(model).train()  # LeViT drops what it has kept of its weights
+        return _check(copied.eval(), meant, images, labels, classes, seed, size)
+
+
+def _gpus(model: nn.Module) -> set[torch.device]:
+    return {one.device for one in model.parameters() if one.device.type == "cuda"}
 
 
 def _check(
-    model: Any, images: Tensor | None, labels: Tensor | None, classes: int | None, seed: int, size: int | None
+    model: Any,
+    meant: Meant | None,
+    images: Tensor | None,
+    labels: Tensor | None,
+    classes: int | None,
+    seed: int,
+    size: int | None,
 ) -> Check:
     device = next((one.device for one in model.parameters()), torch.device("cpu"))
     if images is None:
@@ -219,7 +232,6 @@ def _check(
         labels_B = labels[: len(images_BCHW)].detach().long()
     said += "" if given else ", random labels"
     loss = float(F.cross_entropy(run.logits, labels_B.to(device)))
-    meant = METHODS.get(model)
     findings = [*_tensors(model, meant.changed if meant else set()), *_frozen(model, heads, meant)]
     attention = list(_attention(model, run)) if math.isfinite(loss) else []
     standing_in = _stand_in(model, run, seed)
@@ -248,26 +260,6 @@ def _check(
         findings=tuple(findings),
         notes=tuple(notes),
     )
-
-
-class _Undo(Exception):
-    """Ends `all_or_nothing`, which then puts everything back."""
-
-
-@contextmanager
-def _undone(model: nn.Module) -> Iterator[None]:
-    """Undo everything within: parameters, buffers, gradients, modes, attributes, hooks, global random state."""
-    held = [(one, one.grad) for one in model.parameters()] if isinstance(model, nn.Module) else []
-    try:
-        with suppress(_Undo), all_or_nothing(model):
-            for parameter, _ in held:
-                parameter.grad = None
-            with torch.enable_grad():
-                yield
-            raise _Undo
-    finally:
-        for parameter, gradient in held:
-            parameter.grad = gradient
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
@@ -602,7 +594,7 @@ def _odd_ones(row: list[tuple[str, Tensor]]) -> Iterator[Finding]:
         yield Finding("odd-one-out", name, what, mend, source)
 
 
-def _frozen(model: nn.Module, heads: list[str], meant: Any) -> Iterator[Finding]:
+def _frozen(model: nn.Module, heads: list[str], meant: Meant | None) -> Iterator[Finding]:
     """Yield weights that are not trained beside others that are, and dropout that leaves hardly anything.
 
     Where the classifier alone is trained, nothing is said: that is how a frozen model is tested.

@@ -9,10 +9,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from vitinit.initializers.apply import all_or_nothing, apply
+from vitinit.initializers.apply import apply
 from vitinit.initializers.attention import (
     AttentionLayer,
     attention_layers,
+    evaluated,
     has_attention,
     position_embedding,
     seen_grids,
@@ -23,6 +24,7 @@ from vitinit.initializers.foreign import contained
 from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, tensors
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
+from vitinit.initializers.transaction import scratch
 
 OFFSET_RADIUS = 3
 
@@ -82,8 +84,8 @@ def initialize(
         return diagnose(model)
 
     given = replace(resources or Resources(), diagnose=before_placebo, note=placebo.append)
-    with all_or_nothing(model):
-        applied = apply(model, parts, stream, progress, given)
+    with scratch(model) as copied:
+        applied = apply(copied, parts, stream, progress, given)
     for part in parts:
         with contained(f"{part.kind} {part.name!r}"):
             part.freeze(model)
@@ -126,7 +128,8 @@ def with_weights(report: PlaceboReport, method: dict[str, Tensor], placebo: dict
 def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
     """Attention of the first layer on its pseudo-input, beside its target."""
     pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
-    return fidelity(pseudo_input_attention(attention_layers(model)[0], pseudo_ND)[None], aim.targets_LHNN[0])
+    with evaluated(model):
+        return fidelity(pseudo_input_attention(attention_layers(model)[0], pseudo_ND)[None], aim.targets_LHNN[0])
 
 
 @torch.no_grad()

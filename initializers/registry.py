@@ -31,6 +31,7 @@ from vitinit.initializers.foreign import contained
 from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders, modules
 from vitinit.initializers.report import LayerStart
 from vitinit.initializers.sharing import repeated
+from vitinit.initializers.transaction import same
 
 Progress = Callable[[int, int], None]
 """Called by slow initialisers as progress(steps done, steps in all)."""
@@ -258,13 +259,9 @@ class Initializer(BaseModel):
 
 
 def tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model, without what modules keep in it that is no tensor."""
-    return {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-
-
-def same(a: Tensor, b: Tensor) -> bool:
-    """Return True where two tensors of one size have the same values; NaN equals NaN."""
-    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
+    """The state of a model and its other buffers, without what modules keep in it that is no tensor."""
+    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    return state | {name: buffer for name, buffer in model.named_buffers() if name not in state}
 
 
 def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitinit.initializers.adapter import Attention, found
 from vitinit.initializers.adapters.registry import kind_of
@@ -14,41 +13,10 @@ from vitinit.initializers.adapters.registry import kind_of
 
 def homes(model: nn.Module) -> dict[str, list[str]]:
     """Paths of every parameter that several modules share, or one module under several names, by the first of them."""
-    paths: dict[tuple[object, ...], list[str]] = defaultdict(list)
+    paths: dict[int, list[str]] = defaultdict(list)
     for path, parameter in model.named_parameters(remove_duplicate=False):
-        paths[memory(parameter)].append(path)
+        paths[id(parameter)].append(path)
     return {held[0]: held for held in paths.values() if len(held) > 1}
-
-
-def memory(tensor: Tensor) -> tuple[object, ...]:
-    """Key of the memory of a tensor, equal for two that are one or that are views of the same numbers."""
-    if not tensor.numel():
-        return (id(tensor),)
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device
-
-
-def entangled(model: nn.Module) -> str:
-    """Name of a parameter that is another view of numbers of another parameter; empty where there is none."""
-    together: dict[object, dict[object, tuple[str, Tensor]]] = defaultdict(dict)
-    for name, one in model.named_parameters():
-        if one.numel():
-            storage = one.device, one.untyped_storage().data_ptr(), one.dtype
-            together[storage].setdefault(memory(one), (name, one))
-    for views in together.values():
-        if len(views) > 1:
-            taken = torch.zeros(max(map(_end, views.values())), dtype=torch.bool)
-            for name, view in views.values():
-                own = taken.as_strided(view.shape, view.stride(), view.storage_offset())
-                if own.any():
-                    return name
-                own.fill_(True)
-    return ""
-
-
-def _end(view: tuple[str, Tensor]) -> int:
-    """Size that a storage must have for a tensor."""
-    steps = zip(view[1].shape, view[1].stride(), strict=True)
-    return int(view[1].storage_offset()) + 1 + sum((size - 1) * step for size, step in steps)
 
 
 def conflict(model: nn.Module, changed: Iterable[str]) -> list[str]:

@@ -322,10 +322,11 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from vitinit.initializers.apply import METHODS, Meant, all_or_nothing, apply, refuse
+    from vitinit.initializers.apply import METHODS, Meant, apply
     from vitinit.initializers.foreign import contained
     from vitinit.initializers.registry import Resources
     from vitinit.initializers.streams import stream
+    from vitinit.initializers.transaction import named_tensors, scratch
 
     if method is None and base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
@@ -336,44 +337,44 @@ def initialize(
     if abs(seed) >= 2**64:
         raise VitinitError(f"seed must be an integer of at most 64 bits, not {brief(seed)}")
     asked = _parts(method, base, params)
-    refuse(model)
     what = " over ".join(part.name for part, _ in reversed(asked))
-    with contained(what):
+    with contained(what), scratch(model) as copied:
+        before = {name: tensor.detach().clone() for name, tensor in named_tensors(model).items()}
+        if layer_scale is not None:
+            _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         suited = [
-            part.for_model(model, base is not None, given) if _fits(part, model) else (part, "")
+            part.for_model(copied, base is not None, given) if _fits(part, copied) else (part, "")
             for part, given in asked
         ]
-    parts = [part for part, _ in suited]
-    resources = Resources(training_images=None if images is None else _training_images(model, images, seed))
-    with contained(what), all_or_nothing(model) as before:
-        if layer_scale is not None:
-            _set_layer_scales(model, layer_scale)  # before a method looks at what the model gives
-        applied = apply(model, parts, lambda name: stream(seed, name), resources=resources)
-        aimed = _aimed(model, applied.aim)
+        parts = [part for part, _ in suited]
+        resources = Resources(training_images=None if images is None else _training_images(copied, images, seed))
+        applied = apply(copied, parts, lambda name: stream(seed, name), resources=resources)
+        aimed = _aimed(copied, applied.aim)
         faint = bool(aimed) and aimed["attention_on_target"] < 2 * aimed["uniform"]
-        described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
-        untrained = _untrained(model, parts)
-        if method is not None:
-            METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
-        return Report(
-            model=type(model).__name__,
-            base=described.get("base"),
-            method=described.get("method"),
-            seed=seed,
-            changes=_changes(model, before),
-            **aimed,
-            beside=_beside(model),
-            layer_scale=None if layer_scale is None else float(layer_scale),
-            untrained=untrained,
-            remarks=tuple(
-                f"{part.kind} {part.name}: {said}"
-                for part, (_, chosen) in zip(parts, suited, strict=True)
-                for said in (chosen, part.left_alone(model), part.remark(model), part.advice() if faint else "")
-                if said
-            )
-            + tuple(f"shared, set once: {' = '.join(paths)}" for paths in applied.shared),
-            called=tuple(map(_called, parts)),
-        )
+        remarks = [
+            f"{part.kind} {part.name}: {said}"
+            for part, (_, chosen) in zip(parts, suited, strict=True)
+            for said in (chosen, part.left_alone(copied), part.remark(copied), part.advice() if faint else "")
+            if said
+        ]
+        remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
+        beside, untrained = _beside(copied), _untrained(copied, parts)
+    described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
+    if method is not None:
+        METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
+    return Report(
+        model=type(model).__name__,
+        base=described.get("base"),
+        method=described.get("method"),
+        seed=seed,
+        changes=_changes(before, named_tensors(model)),
+        **aimed,
+        beside=beside,
+        layer_scale=None if layer_scale is None else float(layer_scale),
+        untrained=untrained,
+        remarks=tuple(remarks),
+        called=tuple(map(_called, parts)),
+    )
 
 
 def check(
@@ -496,27 +497,20 @@ def _set_layer_scales(model: nn.Module, value: float) -> None:
 
 
 def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...]:
-    """Return the names of what the parts exclude from training.
-
-    To be called within `all_or_nothing`, which gives `requires_grad` back.
-    """
+    """Return the names of what the parts exclude from training; the copy that they are given is changed."""
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     for part in parts:
         part.freeze(model)
     return tuple(name for name, p in model.named_parameters() if name in trained and not p.requires_grad)
 
 
-def _changes(model: nn.Module, before: Mapping[str, Tensor]) -> tuple[Change, ...]:
-    """The tensors that will differ from `before` once they are rounded to its types."""
-    from vitinit.initializers.apply import in_its_type
-    from vitinit.initializers.registry import same
+def _changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> tuple[Change, ...]:
+    from vitinit.initializers.transaction import same
 
-    now = dict((*model.named_parameters(), *model.named_buffers()))
-    rounded = {name: in_its_type(now[name].detach(), value) for name, value in before.items()}
     return tuple(
-        Change(name, tuple(old.shape), *(float(value.cpu().double().norm()) for value in (old, rounded[name])))
+        Change(name, tuple(old.shape), *(float(value.detach().cpu().double().norm()) for value in (old, now[name])))
         for name, old in before.items()
-        if not same(old, rounded[name])
+        if not same(old, now[name])
     )
 
 

@@ -25,9 +25,10 @@ from vitinit.initializers.attention import (
 )
 from vitinit.initializers.diagnostics import between_tokens, entropies, measured
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, same, tensors
+from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, tensors
 from vitinit.initializers.report import MatchedEntropy, PlaceboReport
 from vitinit.initializers.threads import one_thread
+from vitinit.initializers.transaction import same
 
 IMAGES = 64
 """Training images that attention entropy is matched on."""

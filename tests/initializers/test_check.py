@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import pytest
@@ -94,7 +95,10 @@ def query_and_key_at_zero(model: Any) -> None:
 
 
 def positions_left_out(model: Any) -> None:
-    model._pos_embed = lambda x: torch.cat([model.cls_token.expand(len(x), -1, -1), x], 1)
+    def left_out(own: Any, x: Tensor) -> Tensor:
+        return torch.cat([own.cls_token.expand(len(x), -1, -1), x], 1)
+
+    model._pos_embed = MethodType(left_out, model)
 
 
 def mixed(model: Any) -> None:

@@ -28,23 +28,19 @@ def one_proj(m: Any) -> None:
         block.attn.proj.weight = m.blocks[0].attn.proj.weight
 
 
-def one_memory(m: Any) -> None:
-    m.blocks[1].attn.qkv.weight.data = m.blocks[0].attn.qkv.weight.data
-
-
 def one_mlp(m: Any) -> None:
     m.blocks[2].mlp = m.blocks[0].mlp
 
 
 @pytest.mark.parametrize(
     ("share", "method"),
-    [(one_proj, "depth_scaled"), (one_proj, "placebo"), (one_memory, "impulse"), (one_mlp, "zero_branch")],
+    [(one_proj, "depth_scaled"), (one_proj, "placebo"), (one_mlp, "zero_branch")],
 )
 def test_a_shared_parameter_is_refused_where_the_method_sets_it(share: Any, method: str) -> None:
     m = tiny()
     share(m)
     refused(m, "shares: it is made for layers with parameters of their own", method, **BASE)
-    vitinit.initialize(m, "zero_query" if share in (one_proj, one_mlp) else "depth_scaled")  # which leaves it alone
+    vitinit.initialize(m, "zero_query")  # which leaves it alone
 
 
 def test_queries_tied_to_keys_are_refused() -> None:
@@ -71,7 +67,9 @@ def test_one_block_in_three_places_is_set_once_and_it_is_said() -> None:
 def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_are_not() -> None:
     m, both = tiny(), torch.randn(48, 96)
     m.blocks[1].attn.proj.weight.data = m.blocks[0].attn.proj.weight.data.T
-    refused(m, r"'blocks\.1\.attn\.proj\.weight' is another view of numbers of another parameter", **BASE)
+    refused(m, r"'blocks\.0\.attn\.proj\.weight' is another view of numbers of another parameter", **BASE)
+    m.blocks[1].attn.proj.weight.data = m.blocks[0].attn.proj.weight.data
+    refused(m, r"'blocks\.0\.attn\.proj\.weight' is another view of numbers of another parameter", "mimetic")
     for block, half in zip(m.blocks, both.chunk(2, 1), strict=False):
         block.attn.proj.weight.data = half
     plain = tiny()
@@ -235,7 +233,6 @@ class BaseTunerLayer(nn.Linear):
     ("adapted", "says"),
     [
         (lambda linear: LowRank(linear, "lora_A", "lora_B", trained=True), "'blocks.0.mlp.fc2.lora_A.weight' is part"),
-        (lambda linear: LowRank(linear, "down", "up"), "'blocks.0.mlp.fc2.up.weight' is part of a low-rank adapter"),
         (lambda linear: BaseTunerLayer(192, 48), "'blocks.0.mlp.fc2', a BaseTunerLayer: it has adapters of peft"),
     ],
 )

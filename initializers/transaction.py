@@ -1,0 +1,180 @@
+"""A copy of a model to work on: what changed is written into the model at the end, or nothing is."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+from torch.nn.utils import parametrize
+
+from vitinit.initializers.adapters.registry import layer_scales
+from vitinit.initializers.errors import VitinitError, plain
+
+WRAPPERS = {
+    "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
+    "DistributedDataParallel": "it is wrapped: give model.module; at one seed all processes get the same weights",
+    "DataParallel": "it is wrapped: give model.module",
+    "FullyShardedDataParallel": "it is sharded: initialise the model before it is sharded",
+    "FSDPModule": "it is sharded: initialise the model before it is sharded",
+    "WeightedQuantizedModule": "it is quantised: initialise the model before that",
+    "ScriptModule": "it is compiled by TorchScript: initialise the model before that",
+    "BaseTunerLayer": "it has adapters of peft, which start as the library has them: initialise the model before",
+    "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
+}
+"""Wrappers of models by the name of a base class, with what the user should do."""
+LOW_RANK = re.compile(r"(^|[._])lora_", re.IGNORECASE)
+"""In the names of parameters of low-rank adapters, in peft, loralib and by hand."""
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return all parameters and buffers by name, each once."""
+    return dict(chain(model.named_parameters(), model.named_buffers()))
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Return True where two tensors of one size have the same values; NaN equals NaN."""
+    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
+
+
+@contextmanager
+def scratch(model: nn.Module) -> Iterator[Any]:
+    """Yield a float32 copy; afterwards write what changed into `model`, each tensor rounded once.
+
+    On any error, be it Ctrl-C, the model is as it was: until the end it is not touched.
+
+    Raises:
+        VitinitError: a model that cannot be copied or written to, or numbers that its types do not hold.
+    """
+    refuse(model)
+    with usual_settings(model):
+        copied = copy_of(model)
+        before = {name: tensor.clone() for name, tensor in named_tensors(copied).items()}
+        yield copied
+        now = named_tensors(copied)
+        new = {
+            name: _rounded(name, value, before[name], now[name])
+            for name, value in named_tensors(model).items()
+            if not same(before[name], now[name])
+        }
+        _write(named_tensors(model), new)
+
+
+def copy_of(model: nn.Module) -> Any:
+    """Return a float32 copy, in which activations that modules keep are without their graph.
+
+    Raises:
+        VitinitError: something in it cannot be copied.
+    """
+    kept: dict[int, Any] = {}
+    for value in chain.from_iterable(vars(module).values() for module in model.modules()):
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        kept |= {id(one): one.detach() for one in inside if isinstance(one, Tensor) and one.grad_fn is not None}
+    try:
+        return copy.deepcopy(model, kept).float()
+    except Exception as error:  # of anyone's modules
+        why = plain(f"{type(error).__name__}: {error}", 200)
+        raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
+
+
+def _rounded(name: str, original: Tensor, before: Tensor, new: Tensor) -> Tensor:
+    """Return the value in the type of the original; entries that did not change keep their digits."""
+    rounded = new.to(original.dtype)
+    if original.is_floating_point() and (new.isfinite() & ~rounded.isfinite()).any():
+        dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
+        given = f"numbers up to {float(new.abs().max()):g}"
+        raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
+    return torch.where(new == before, original, rounded) if original.dtype == torch.float64 else rounded
+
+
+@torch.no_grad()
+def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
+    """Write, compare, and on any error put everything back: two parameters may share their memory."""
+    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    written: list[str] = []
+    try:
+        for name, value in new.items():
+            written.append(name)
+            try:
+                tensors[name].copy_(value)
+            except RuntimeError as error:
+                raise VitinitError(
+                    f"elements of {name!r} are one number in memory (expand): give it a parameter that is contiguous"
+                ) from error
+        for name, tensor in tensors.items():
+            if isinstance(tensor, nn.Parameter) and not same(tensor, new.get(name, before[name])):
+                raise VitinitError(
+                    f"{name!r} is another view of numbers of another parameter, as a transposed one: give it memory "
+                    "of its own"
+                )
+    except BaseException:
+        for name in reversed(written):
+            with suppress(RuntimeError):
+                tensors[name].copy_(before[name])
+        raise
+
+
+@contextmanager
+def usual_settings(model: nn.Module) -> Iterator[None]:
+    """Set what somebody has set for all of PyTorch aside: autocast, inference mode, default type and device."""
+    kinds = {"cpu", *(one.device.type for one in named_tensors(model).values())} - {"meta"}
+    default, where = torch.get_default_dtype(), torch.get_default_device()
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
+        for kind in kinds:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if where.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        stack.callback(torch.set_default_dtype, default)
+        torch.set_default_dtype(torch.float32)
+        yield
+
+
+def refuse(model: nn.Module) -> None:
+    """Refuse a model whose parameters are not there, or are not what they seem.
+
+    Raises:
+        VitinitError: says what to do.
+    """
+    if not isinstance(model, nn.Module):
+        raise VitinitError(f"a model is a torch.nn.Module, not {type(model).__name__}")
+    name = type(model).__name__
+    for path, module in model.named_modules():
+        kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in WRAPPERS), None)
+        if kind:
+            raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {WRAPPERS[kind]}")
+        if parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor):
+            raise VitinitError(
+                f"{name}: the weight of {path!r} is computed from others (a parametrisation, pruning, sharding): "
+                "initialise the model before that"
+            )
+    for path, tensor in named_tensors(model).items():
+        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
+            raise VitinitError(f"{name}: {path!r} has no shape yet: run the model once, then initialise it")
+        if tensor.is_meta and any(hasattr(module, "_hf_hook") for module in model.modules()):
+            raise VitinitError(f"{name}: {path!r} is offloaded by accelerate: initialise the model before that")
+        if tensor.is_meta:
+            scaled = " and layer_scale=..." if layer_scales(model) else ""
+            raise VitinitError(
+                f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
+                f"initialise with a base{scaled}, and set buffers as the library does"
+            )
+        if tensor.is_inference():
+            raise VitinitError(f"{name}: {path!r} was made in inference mode: make the model outside of it")
+        if type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
+            raise VitinitError(
+                f"{name}: {path!r} is a {type(tensor.data).__name__}: initialise the model before it is sharded or "
+                "quantised"
+            )
+        if LOW_RANK.search(path):
+            raise VitinitError(
+                f"{name}: {path!r} is part of a low-rank adapter, which starts as its library has it: initialise the "
+                "model before it is added"
+            )
