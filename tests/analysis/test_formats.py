@@ -42,7 +42,7 @@ def test_texts_of_every_format():
     assert [signed(value) for value in (1.234, -0.5, -0.001, 0.0)] == ["+1.23", "−0.50", "0.00", "0.00"]
 
 
-ENDINGS = [ending for ending, _ in FORMATS.values()]
+ENDINGS = [ending for ending, _ in FORMATS.values() if ending != "html"]
 GOLDEN_FILES = {
     everything: {f"small.{ending}" for ending in ENDINGS},
     efficiency_small: {f"convit-efficiency-small_gap.{ending}" for ending in ENDINGS},

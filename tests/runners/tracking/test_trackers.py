@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,10 +12,7 @@ import numpy as np
 import pytest
 
 from tests.faults.harness import assert_same, cells, setting
-from tests.runners.small_run import spec
-from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Event
 from vitinit.runners.basics.stop import Stop
@@ -161,28 +157,6 @@ def test_a_run_is_tracked_as_it_is_recorded(name: str, tmp_path: Path, monkeypat
     for layer in range(len(entropies[3])):
         means = {epoch: np.mean(layers[layer]) for epoch, layers in entropies.items()}
         assert found[f"probe/attention_entropy/{layer}"] == pytest.approx(means), "of the epochs that were evaluated"
-
-
-def test_each_branch_of_a_stable_phase_is_tracked_whole_under_its_own_run_id(tmp_path: Path) -> None:
-    """The epochs that another run has trained, too; and the averaged weights."""
-    names = [name for name in ("notes", "tensorboard") if name == "notes" or find_spec(name)]
-    tracked = replace(setting(tmp_path), track=tuple(names))
-    run = spec()
-    fields = {"epochs": 3, "batch_size": 32, "schedule": {"name": "wsd"}, "ema": 0.9}
-    short = Recipe.model_validate(run.recipe.model_dump() | fields)
-    said: list[str] = []
-    for recipe in (short, short.model_copy(update={"epochs": 6})):
-        cell = Cell("row", run.model_copy(update={"recipe": recipe}))
-        end: Any = carry_out(cell, tracked, Stop(), lambda event: said.append(event.resumed or event.trouble))
-        for name in names:
-            found = READERS[name](tmp_path / tracked.study / "tracking" / name, cell.run_id)
-            for key, value in (
-                ("train/loss", "train_loss"),
-                ("test/top1", "test_top1"),
-                ("test/ema_top1", "ema_score"),
-            ):
-                assert found[key] == pytest.approx({row.epoch: getattr(row, value) for row in end.history}), (name, key)
-    assert [text for text in said if text] == ["epoch 3, trained by another run of this spec"]
 
 
 class Broken(Tracker):
