@@ -31,7 +31,7 @@ include_patterns = [
     "[a-z]*/README.md",
     "results/reference/README.md",
     "results/reference/*/README.md",
-    "results/submissions/README.md",
+    "results/reference/board.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
@@ -101,7 +101,7 @@ docs/gallery
 
 results/reference/README
 results/reference/*/README
-results/submissions/README
+results/reference/board
 ```
 
 ```{toctree}

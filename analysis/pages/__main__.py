@@ -1,4 +1,4 @@
-"""Write the page of each study and an index: `python -m analysis.pages`.
+"""Write the page of each study, an index and the board: `python -m analysis.pages`.
 
 A study's page comes from its records by `analysis/pages/templates/study.md.j2`, or by a template of its own,
 `page.md.j2` in the study's folder, which extends it. A template `NAME.md.j2` beside the studies becomes
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vitinit.analysis import command, frame
+from vitinit.analysis.board import page as board_page
 from vitinit.analysis.pages.render import index, over_studies, page
 from vitinit.initializers.errors import VitinitError
 
@@ -21,8 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m vitinit.analysis.pages",
-        description="Write README.md into the folder of each study, and an index beside them, from records and "
-        "templates.",
+        description="Write the page of each study, an index and the board, from records and templates.",
     )
     command.takes_results(parser)
     parser.add_argument("--study", metavar="NAME", help="page of this study only, no index (default: all)")
@@ -41,6 +41,8 @@ def _run(args: argparse.Namespace) -> None:
     pages = {folder / name / "README.md": text for name, text in texts.items()}
     if not args.study:
         pages[folder / "README.md"] = index(texts)
+        if board := board_page(studies):
+            pages[folder / "board.md"] = board
         pages |= {path.with_suffix(""): over_studies(path) for path in sorted(folder.glob("*.md.j2"))}
     if args.check:
         _check(pages, args.results)

@@ -16,6 +16,8 @@ from vitinit.initializers.errors import VitinitError
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from vitinit.analysis.board import Entry
+
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
 """Template of one study, in its folder."""
@@ -57,6 +59,12 @@ def index(pages: dict[str, str]) -> str:
         _, question, answer, *_ = text.split("\n\n")
         lines.append((name, *(" ".join(part.split()) for part in (question, answer))))
     return _environment([]).get_template("index.md.j2").render(studies=lines)
+
+
+def board(tables: Sequence[tuple[str, Sequence[Entry]]]) -> str:
+    """Return the board: for each setting its title and its entries in order."""
+    text = _environment([]).get_template("board.md.j2").render(tables=tables)
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def over_studies(template: Path) -> str:
