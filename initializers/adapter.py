@@ -77,8 +77,6 @@ class Attention:
     """Index of the table's entry by query and key: N x N, or the same flat. Tokens without a place come first."""
     window: str = ""
     """Rows and columns of the tokens that see each other."""
-    mask: str = ""
-    """The argument of the forward pass that is added to the logits: windows x N x N."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 

@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.hooks import RemovableHandle
 
 from vitinit.initializers.adapter import Attention, Part, found
 from vitinit.initializers.adapters import registry as adapters
 from vitinit.initializers.adapters.registry import Family
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.measure import Softmaxes
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
@@ -197,14 +196,12 @@ class AttentionLayer:
             names += [f"{self.name}.{path}" if self.name else path for path in paths if path]
         return list(dict.fromkeys(names))
 
-    def given(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
-        """Return the inputs of the forward pass that `attention` takes: tokens, and a mask where windows have one."""
-        taken = signature(self.module.forward).bind(*inputs, **named).arguments
-        x_BND, mask = next(iter(taken.values())).detach(), taken.get(self.kind.mask)
+    def tokens(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
+        """Return the tokens among the inputs of a forward pass, B x N x D."""
+        x_BND = next(one for one in (*inputs, *named.values()) if isinstance(one, Tensor)).detach()
         if x_BND.ndim != 3:
-            raise VitinitError(f"attention {self.name!r} makes its windows itself, so that it cannot be measured")
-        x_BND = x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
-        return x_BND, None if mask is None else mask.repeat(len(x_BND) // len(mask), 1, 1)
+            raise VitinitError(f"attention {self.name!r} makes its windows itself, so that its input is no tokens")
+        return x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
 
     def normed(self, x_BND: Tensor) -> Tensor:
         """Return the input of W_q and W_k: that of the module, after its norm where it has one inside."""
@@ -212,38 +209,25 @@ class AttentionLayer:
         return norm(x_BND) if norm else x_BND
 
     @torch.no_grad()
-    def attention(self, x_BND: Tensor, mask_BNN: Tensor | None = None) -> Tensor:
-        """The layer's own attention map on its input, biases and gating included: B x H x N x N.
+    def attention(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return the module's own attention map on its inputs, B x H x N x N, caught where it computes its softmax.
 
         Where attention is in windows, B is their number and N that of their tokens. Linears that mix heads after the
-        softmax are left out: what they give is no share of anything.
+        softmax are left out: what they give is no share of anything. GPSA has two softmaxes, and gives their mixture.
         """
         if self.gated:
-            if self.module.rel_indices.shape[1] != x_BND.shape[1]:
-                self.module.rel_indices = self.module.get_rel_indices(x_BND.shape[1])
-            return self.module.get_attention(x_BND)
-        kind, x_BND = self.kind, self.normed(x_BND)
-        query, key = (self._projected(part, x_BND) for part in (kind.query, kind.key))
-        for path in (kind.query_norm, kind.key_norm):
-            if norm := found(self.module, path):
-                query, key = (norm(query), key) if path == kind.query_norm else (query, norm(key))
-        logits_BHNN = query @ key.transpose(-1, -2) * query.shape[-1] ** -0.5
-        if bias := self.relative_bias:
-            logits_BHNN += bias.table_EH[bias.whole_NN].permute(2, 0, 1)
-        if mask_BNN is not None:
-            logits_BHNN += mask_BNN[:, None]
-        if self.talking:
-            logits_BHNN = self.talking[0](logits_BHNN.movedim(1, -1)).movedim(-1, 1)
-        return logits_BHNN.softmax(-1)
-
-    def _projected(self, part: Part, x_BND: Tensor) -> Tensor:
-        """Queries or keys, B x H x N x d: of a fused weight the whole product, as the model itself has it."""
-        weight, bias = found(self.module, part.weight), found(self.module, part.bias)
-        if bias is not None and len(bias) != len(weight):  # q and v have biases of their own, and k has none
-            weight, part = self.weight(part), Part(part.weight)
-        batch, tokens, _ = x_BND.shape
-        projected = F.linear(x_BND, weight, bias).view(batch, tokens, part.of, self.heads, -1)
-        return projected[:, :, part.index].transpose(1, 2)
+            if self.module.rel_indices.shape[1] != inputs[0].shape[1]:
+                self.module.rel_indices = self.module.get_rel_indices(inputs[0].shape[1])
+            return self.module.get_attention(inputs[0])
+        if isinstance(self.module, nn.MultiheadAttention) and len(inputs) == 1:
+            inputs *= 3
+        maps: list[Tensor] = []
+        with Softmaxes(lambda _, map_BHNN, dim: maps.append(map_BHNN)):
+            self.module.forward(*inputs, **named)
+        square = [one for one in maps if one.shape[-1] == one.shape[-2]]
+        if not square:
+            raise VitinitError(f"attention {self.name!r} computes no softmax between tokens that PyTorch shows")
+        return square[0].reshape(-1, self.heads, *square[0].shape[-2:])
 
 
 def linears_beside(name: str, module: nn.Module, block: nn.Module | None) -> dict[str, nn.Linear]:

@@ -38,7 +38,7 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     attends = attention_layers(model)[layer]
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        seen.append(attends.given(inputs, named)[0])
+        seen.append(attends.tokens(inputs, named))
         raise _Reached  # the rest of a large model would take minutes
 
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
@@ -89,7 +89,7 @@ def each_attention(
 
     def look(number: int, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         seen.add(number)
-        see(number, layers[number], layers[number].attention(*layers[number].given(inputs, named)))
+        see(number, layers[number], layers[number].attention(*inputs, **named))
 
     hooks = [
         layer.module.register_forward_pre_hook(

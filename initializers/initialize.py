@@ -16,6 +16,7 @@ from vitinit.initializers.attention import (
     evaluated,
     has_attention,
     position_embedding,
+    rotary,
     seen_grids,
 )
 from vitinit.initializers.diagnostics import attention_input, spectrum, starts
@@ -106,7 +107,7 @@ def initialize(
         aim = Aim(aim.expand(len(layers), *aim.shape))
     if aim is not None:
         report["pseudo_input"] = on_pseudo_input(model, aim)
-    if images_BCHW is not None:
+    if images_BCHW is not None and not rotary(model):  # whose places are told by what the layer is given beside tokens
         attention_BHNN = first.attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
         report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)

@@ -23,7 +23,6 @@ def _attention(*types: str, table: bool = False) -> tuple[Attention, ...]:
             table=f"{five}.relative_position_bias_table" if table else "",
             table_index=f"{five}.relative_position_index" if table else "",
             window=f"{five}.window_size" if table else "",
-            mask="attention_mask" if table else "",
         ),
         Attention(
             types=types,
@@ -35,7 +34,6 @@ def _attention(*types: str, table: bool = False) -> tuple[Attention, ...]:
             table=f"{four}.relative_position_bias_table" if table else "",
             table_index=f"{four}.relative_position_index" if table else "",
             window=f"{four}.window_size" if table else "",
-            mask="attention_mask" if table else "",
         ),
     )
 

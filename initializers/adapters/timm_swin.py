@@ -6,7 +6,7 @@ COSINES = "it attends by cosines, so that the size of W_q and W_k has no effect"
 SWIN = Adapter(
     name="timm Swin",
     models=("timm.models.swin_transformer.SwinTransformer",),
-    attention=(one_linear("timm.models.swin_transformer.WindowAttention", mask="mask", **WINDOWS),),
+    attention=(one_linear("timm.models.swin_transformer.WindowAttention", **WINDOWS),),
     parameters={"*.relative_position_bias_table": Normal(0.02)},
 )
 SWIN_V2 = Adapter(

@@ -20,7 +20,6 @@ from vitinit.initializers.attention import (
     evaluated,
     has_attention,
     position_name,
-    rotary,
     seen_grids,
 )
 from vitinit.initializers.diagnostics import between_tokens, entropies, measured
@@ -95,11 +94,6 @@ class Placebo(Initializer):
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' is that of attention, and {type(model).__name__} has none; "
                 "keep 'spectrum' or 'norm'"
-            )
-        if self.keep == "entropy" and rotary(model):
-            raise VitinitError(
-                f"method 'placebo': keep 'entropy' is that of attention, which is not measured where queries and keys "
-                f"are rotated by their place, as in {type(model).__name__}; keep 'spectrum' or 'norm'"
             )
 
     def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
@@ -254,19 +248,17 @@ def _match(
     """
     matched: list[MatchedEntropy] = []
 
-    def scale(layer: AttentionLayer, target: float, tokens: int, x_BND: Tensor, mask_BNN: Tensor | None) -> None:
+    def scale(layer: AttentionLayer, target: float, tokens: int, inputs: tuple[Any, ...], named: Any) -> None:
         parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
         starts = [part.clone() for part in parts]
+        alone = len(inputs) == 1 and not named  # without masks and biases that belong to all of them
+        few = [(some,) for some in inputs[0].split(AT_ONCE)] if alone else [inputs]
 
         def entropy(scale: float) -> float:
             for part, start in zip(parts, starts, strict=True):
                 part.copy_(scale * start)
-            found = []
-            for first in range(0, len(x_BND), AT_ONCE):
-                few = slice(first, first + AT_ONCE)
-                attention_BHNN = layer.attention(x_BND[few], None if mask_BNN is None else mask_BNN[few])
-                found.append(entropies(between_tokens(attention_BHNN, tokens)))
-            return float(torch.cat(found).mean())
+            maps = (layer.attention(*some, **named) for some in few)
+            return float(torch.cat([entropies(between_tokens(map_BHNN, tokens)) for map_BHNN in maps]).mean())
 
         found_scale, found = 1.0, target
         if math.isfinite(target):
@@ -292,7 +284,7 @@ def _match(
     hooks = [
         layer.module.register_forward_pre_hook(
             lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
-                layer, target, math.prod(grid), *layer.given(inputs, named)
+                layer, target, math.prod(grid), inputs, named
             ),
             with_kwargs=True,
         )

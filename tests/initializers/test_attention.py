@@ -78,7 +78,7 @@ def test_attention_of_pytorchs_own_module_is_among_tokens_whatever_comes_first(b
     given = x_BND if batch_first else x_BND.transpose(0, 1)
     layer = AttentionLayer("attn", module)
     _, expected = module(given, given, given, average_attn_weights=False)
-    torch.testing.assert_close(layer.attention(*layer.given((given, given, given), {})), expected)
+    torch.testing.assert_close(layer.attention(given, given, given), expected)
 
 
 def test_views_are_the_documented_rows_of_the_weights_and_layers_come_from_the_input_on() -> None:

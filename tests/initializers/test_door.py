@@ -251,7 +251,6 @@ SMALLER = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL, dynamic_
     [
         (zoo.ZOO["timm ViT"], 48, r"VisionTransformer does not take images of 3 x 48 x 48: Input height \(48\)"),
         (SMALLER, 16, "attention is among 5 tokens, and there are 16 places"),
-        (zoo.ZOO["timm EVA rotary"], 32, r"not measured where queries and keys are rotated by their place, as in Eva"),
     ],
 )
 def test_entropy_that_cannot_be_measured_is_one_line_and_changes_nothing(build: Any, size: int, why: str) -> None:

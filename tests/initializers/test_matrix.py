@@ -243,8 +243,8 @@ def test_whether_conv_filters_are_trained_is_left_to_the_caller() -> None:
     assert vitinit.initialize(model, "placebo", of="conv_filters", seed=1).untrained == report.untrained
 
 
-MIXED = {"timm ConViT", "timm EVA rotary", "torchvision Swin"}
-"""Whose maps are mixed of two softmaxes, rotated, or of windows that are made inside: other tests have these."""
+MIXED = {"timm ConViT"}
+"""Whose maps are mixed of two softmaxes: other tests have these."""
 
 
 @pytest.mark.parametrize("name", sorted(set(fitting("mimetic")) - MIXED))
