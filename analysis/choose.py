@@ -1,7 +1,7 @@
 """Choosing a setting for each row on validation images: `python -m analysis.choose STUDY`.
 
 A tuning study has the same rows at several values of a field of the recipe, the learning rate say. The rule is fixed:
-the highest mean of validation top-1, or mean IoU, after the last epoch; of equal means the smaller value. A value with
+the best mean of the metric on validation images after the last epoch; of equal means the smaller value. A value with
 which a row diverged at any seed is out of that row's choice. It is the same for every row.
 """
 
@@ -37,7 +37,7 @@ class Candidate:
 
     value: Value
     scores: dict[int, float]
-    """Validation top-1, or mean IoU, in percent."""
+    """On validation images, in percent."""
 
     @property
     def mean(self) -> float:
@@ -52,9 +52,11 @@ class Choice:
     row: str
     best: Candidate
     others: list[Candidate]
-    """By mean, the runner-up first."""
+    """The runner-up first."""
     diverged: list[Value]
     """With these it diverged."""
+    lower_is_better: bool = False
+    """True for an error: of scores the lowest is best."""
 
     @property
     def lead(self) -> list[float]:
@@ -63,6 +65,11 @@ class Choice:
             return []
         other = self.others[0].scores
         return [score - other[seed] for seed, score in self.best.scores.items()]
+
+    @property
+    def ahead(self) -> int:
+        """Seeds at which the best is ahead of the runner-up."""
+        return sum(lead < 0 if self.lower_is_better else lead > 0 for lead in self.lead)
 
     @property
     def edge(self) -> str:
@@ -117,6 +124,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     failed = {(each.row, value_of(each), each.spec.seed): each.error for each in failures}
     values = sorted({value_of(run) for run in begun}, key=_order)
     seeds = {run.spec.seed for run in begun}
+    sign = 1 if study.lower_is_better else -1
     choices = []
     for row, by_value in found.items():
         diverged = {value for (of, value, _), error in failed.items() if of == row and error == "Diverged"}
@@ -130,8 +138,9 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
                 raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} {state}")
         if not candidates:
             raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")
-        candidates.sort(key=lambda each: (-round(each.mean, 9), _order(each.value)))
-        choices.append(Choice(row, candidates[0], candidates[1:], sorted(diverged, key=_order)))
+        candidates.sort(key=lambda each: (sign * round(each.mean, 9), _order(each.value)))
+        best, *others = candidates
+        choices.append(Choice(row, best, others, sorted(diverged, key=_order), study.lower_is_better))
     return fields, choices
 
 
@@ -168,8 +177,8 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: in
     for choice in choices:
         words = []
         if leads := choice.lead:
-            over, ahead = _written(fields, choice.others[0].value), sum(lead > 0 for lead in leads)
-            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {ahead} of {count(n, 'seed')}")
+            over = _written(fields, choice.others[0].value)
+            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {choice.ahead} of {count(n, 'seed')}")
         words += [f"the {choice.edge} tried"] if choice.edge else []
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)

@@ -88,7 +88,7 @@ def compare(d: Floats, level: float, worth: float, earlier: Comparison | None = 
     """Judge one difference by seed: a gain or loss that was shown stays so, and so does an excluded gain.
 
     Args:
-        d: The differences, one per seed.
+        d: The differences, one per seed; a gain is positive, in an error too.
         level: What p must not exceed.
         worth: Smallest gain worth having.
         earlier: The same comparison at the look before.
@@ -122,12 +122,13 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
     by_row = _scores(study, rows)
     recorded = next((i for i, seed in enumerate(plan.seeds) if any(seed not in its.index for its in by_row)), None)
     recorded = len(plan.seeds) if recorded is None else recorded
+    sign = -1 if study.lower_is_better else 1
     while (target := plan.target) and target <= recorded:
         level, before = plan.plan[len(plan.taken)][1], plan.taken[-1] if plan.taken else None
         ours, *others = (its.loc[plan.seeds[:target]].to_numpy(dtype=float) for its in by_row)
         earlier = (before.base, before.placebo) if before else (None, None)
         found = [
-            compare(ours - its, level, plan.worth, same)
+            compare(sign * (ours - its), level, plan.worth, same)
             for its, same in zip(others, earlier[: len(others)], strict=True)
         ]
         look = Look(n=target, base=found[0], placebo=found[1] if found[1:] else None)
@@ -209,7 +210,7 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gai
     """
     from vitinit.analysis.stats import paired
 
-    ours = study.examples[found.row, None]
+    ours, sign = study.examples[found.row, None], -1 if beside.lower_is_better else 1
     values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
     return [
         GainLine(pair.mean, _brackets(pair.interval), row, pair.n, beside.name)
@@ -219,7 +220,7 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gai
         if theirs.recipe.model_copy(update={"lr": ours.recipe.lr}) == ours.recipe
         if beside.examples[base, None].recipe == theirs.recipe
         if (row, column) in values and (base, column) in values
-        if (pair := paired(values[row, column], values[base, column]))
+        if (pair := paired(sign * values[row, column], sign * values[base, column]))
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from vitinit.analysis.pages.difference import Difference
 from vitinit.analysis.tables.contrasts import label
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import p_written, to_markdown
-from vitinit.analysis.tables.shared import Table, TableCell, TableLayout, values_by_seed
+from vitinit.analysis.tables.shared import TableCell, TableLayout, values_by_seed
 from vitinit.analysis.text import count, escape_markdown, number, signed
 from vitinit.benchmark.settings import flat
 from vitinit.initializers.errors import VitinitError, unknown_name
@@ -59,15 +59,18 @@ class Facts:
         if row not in self.study.rows:
             raise unknown_name(f"row of study {self.name}", row, self.study.rows)
         places = [place for place in self.study.columns if (row, place) in self._values]
-        if column is None and len(places) != 1:
-            raise VitinitError(f"study {self.name}, row {row!r}: name one of its columns: {', '.join(places)}")
-        place = column or places[0]
-        if place not in places:
-            raise unknown_name(f"column of study {self.name}, row {row!r},", place, places)
-        scores = self._values[row, place]
+        scores = self._values[row, self._place(f"row {row!r}", column, places)]
         if epoch not in scores:
             raise VitinitError(f"study {self.name}, row {row!r}: no run was evaluated after epoch {epoch}")
         return scores[epoch]
+
+    def _place(self, what: str, column: str | None, places: Sequence[str]) -> str:
+        """Return the column that is asked for, or the only one."""
+        if column is None and len(places) != 1:
+            raise VitinitError(f"study {self.name}, {what}: name one of its columns: {', '.join(places)}")
+        if column is not None and column not in places:
+            raise unknown_name(f"column of study {self.name}, {what},", column, places)
+        return column or places[0]
 
     def score(self, row: str, column: str | None = None, epoch: int = 0, digits: int = 2) -> str:
         """Return mean and sample standard deviation over seeds: `65.55 ± 0.70`."""
@@ -112,11 +115,17 @@ class Facts:
 
     def contrast(self, first: str, second: str, column: str | None = None) -> TableCell:
         """Return the cell of a comparison that the grid named: p by Holm, pooled interval, detectable effect."""
-        table = build(self.study, f"{self.name}_contrasts")
-        cell = table.cells.get((label((first, second)), column or self.study.columns[0]))
-        if cell is None or cell.against is None:
-            raise unknown_name(f"contrast of study {self.name}", f"{first} − {second}", table.rows)
-        return cell
+        cells, name = self._contrast_cells, label((first, second))
+        places = [place for place in self.study.columns if (cell := cells.get((name, place))) and cell.against]
+        if not places:
+            raise unknown_name(f"contrast of study {self.name}", name, {its for its, _ in cells})
+        return cells[name, self._place(f"contrast {name!r}", column, places)]
+
+    @cached_property
+    def _contrast_cells(self) -> dict[tuple[str, str], TableCell]:
+        """Cells of the table of contrasts, by contrast and column; empty where the grid named none."""
+        name = f"{self.name}_contrasts"
+        return dict(build(self.study, name).cells) if self.study.contrasts and name in _tables(self.study) else {}
 
     def p(self, first: str, second: str, column: str | None = None) -> str:
         """Return p of a comparison that the grid named: sign-flip test, Holm over all of them."""
@@ -130,9 +139,10 @@ class Facts:
 
     def detectable(self, column: str | None = None) -> str:
         """Return the smallest detectable effect of the comparisons that the grid named, in points."""
-        table = build(self.study, f"{self.name}_contrasts")
-        place = column or self.study.columns[0]
-        sizes = {cell.detectable for (_, its), cell in table.cells.items() if its == place and cell.detectable}
+        place = self._place("contrasts", column, self.study.columns)
+        sizes = [cell.detectable for (_, its), cell in self._contrast_cells.items() if its == place and cell.detectable]
+        if not sizes:
+            raise VitinitError(f"study {self.name}: no contrast on {place} has an effect that it could detect")
         return number(max(sizes))
 
     def field(self, path: str, row: str | None = None, column: str | None = None, epoch: int | None = None) -> float:
@@ -387,10 +397,7 @@ class Facts:
     @property
     def contrasts(self) -> list[tuple[str, str, str]]:
         """Comparisons that the grid named and that have runs: first row, second row, column."""
-        if not self.study.contrasts or f"{self.name}_contrasts" not in _tables(self.study):
-            return []
-        table: Table = build(self.study, f"{self.name}_contrasts")
-        cells = table.cells
+        cells = self._contrast_cells
         return [
             (first, second, column)
             for first, second in self.study.contrasts

@@ -56,7 +56,10 @@ def index(pages: dict[str, str]) -> str:
     """Return one line for each study, by its name: question and answer, the paragraphs below the title of its page."""
     lines = []
     for name, text in pages.items():
-        _, question, answer, *_ = text.split("\n\n")
+        paragraphs = text.split("\n\n")
+        if len(paragraphs) < 3:
+            raise VitinitError(f"page of study {name}: has no question and answer, the paragraphs below its title")
+        _, question, answer, *_ = paragraphs
         lines.append((name, *(" ".join(part.split()) for part in (question, answer))))
     return _environment([]).get_template("index.md.j2").render(studies=lines)
 

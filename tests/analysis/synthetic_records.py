@@ -206,6 +206,12 @@ def several(root: Path, values: Mapping[str, Iterable[float | Sequence[float]]],
     return root
 
 
+def with_error(record: RunRecord, error: float) -> RunRecord:
+    """The same with a calibration error, of which less is better, after each epoch."""
+    history = [epoch.model_copy(update={"metrics": {"calibration_error": error}}) for epoch in record.history]
+    return record.model_copy(update={"history": history})
+
+
 def respecified(record: RunRecord, **fields: dict[str, Any]) -> RunRecord:
     """The same run with other fields of its model, recipe or dataset."""
     parts = {part: getattr(record.spec, part).model_copy(update=new) for part, new in fields.items()}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from synthetic_records import VALIDATION, done, of_dataset, respecified, write
+from synthetic_records import VALIDATION, done, of_dataset, respecified, with_error, write
 
 from vitinit.analysis import choose, frame
 from vitinit.benchmark.grids import grid
@@ -86,6 +86,16 @@ def test_the_highest_mean_wins_and_of_equals_the_smaller(results: Path, run) -> 
     assert "+1.50 over lr 0.001, ahead at 1 of 2 seeds" in printed
     # (46.5 % of 2,000 images: sqrt(.465 x .535 / 2000) = 1.1 points)
     assert "number of images: 1.1 points" in printed
+
+
+def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
+    for (row, lr), both in TOP1.items():
+        for seed, error in zip((100, 101), both, strict=True):
+            write(tmp_path, with_error(record(row, lr, seed, 10.0), error))
+    study = frame.load([tmp_path], "tuning").by("calibration_error")
+    fields, choices = choose.choose(study)
+    assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (1e-3,)}
+    assert "−1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study, fields, choices))
 
 
 def test_means_that_differ_by_rounding_alone_are_equal(tmp_path: Path) -> None:

@@ -84,3 +84,26 @@ def test_the_effect_that_all_named_comparisons_can_show_is_that_of_the_fewest_se
     few, many = (facts.contrast(*pair).detectable for pair in reversed(contrasts))
     assert few == pytest.approx(many * 2**0.5)
     assert facts.detectable() == f"{few:.2f}"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda facts: facts.gain("Mimetic", "Kaiming uniform"),
+        lambda facts: facts.p("Mimetic", "Kaiming uniform"),
+        lambda facts: facts.planned("Mimetic", "Kaiming uniform"),
+        lambda facts: facts.detectable(),
+    ],
+)
+def test_of_several_columns_one_is_named(asked, tmp_path: Path) -> None:
+    for dataset in ("cifar10", "cifar100"):
+        several(tmp_path, {"Kaiming uniform": [40.0, 41.0, 42.0], "Mimetic": [45.0, 46.1, 46.9]}, dataset=dataset)
+    Store(tmp_path).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    with pytest.raises(VitinitError, match="name one of its columns: .*10, .*100"):
+        asked(Facts(load([tmp_path])))
+
+
+def test_a_page_without_question_and_answer_is_refused_by_the_index(copy: Path, capsys) -> None:
+    (copy / "segmentation-small/page.md.j2").write_text("# Title alone\n")
+    assert main(["--results", str(copy)]) == 2
+    assert capsys.readouterr().err.startswith("error: page of study segmentation-small: has no question and answer")

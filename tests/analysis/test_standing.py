@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed, finished, several, spec, write
+from synthetic_records import done, failed, finished, several, spec, with_error, write
 
 from vitinit.analysis import choose, standing
 from vitinit.analysis.frame import LOCAL, REFERENCE, Study, load
@@ -79,6 +79,17 @@ def test_each_comparison_is_settled_by_the_first_look_that_can(gain, over_placeb
     assert last.base.p == pytest.approx((np.abs(flips) >= abs(gain[:seeds].sum()) - 1e-9).mean())
     interval = scipy_stats.t.interval(0.95, seeds - 1, gain[:seeds].mean(), scipy_stats.sem(gain[:seeds]))
     assert (last.base.low, last.base.high) == pytest.approx(interval)
+
+
+def test_a_rise_of_an_error_is_a_loss(tmp_path: Path) -> None:
+    ours = study(tmp_path, BASE + 3 + NOISE, BASE + NOISE[::-1])
+    for one in ours.contents.done.values():
+        write(tmp_path, with_error(one, one.score))
+    last = stands(load([tmp_path], ours.name).by("calibration_error")).last
+    assert last
+    assert last.placebo
+    assert (last.base.says, last.placebo.says) == ("loss", "loss")
+    assert last.base.gain == pytest.approx(-3, abs=0.2)
 
 
 def test_no_number_is_given_before_the_first_look_nor_between_two(tmp_path: Path) -> None:
