@@ -15,7 +15,7 @@ import pytest
 from tests.miniature import make_source, real_photographs
 from vitinit.runners.basics import machine
 from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console
+from vitinit.runners.options import console
 
 # The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
 

@@ -56,6 +56,7 @@ def test_it_shows_its_table_and_figures(study):
     [
         ({"rows": {"A": {"base": "trunc_norml"}}}, "did you mean 'trunc_normal'"),
         ({"workrs": 2}, "did you mean 'workers'"),
+        ({"executor": "locl"}, "option executor='locl': Input should be 'auto', 'inline', 'local' or 'slurm'"),
         ({"name": "../up"}, "becomes a folder"),
         ({"model": {"preset": "vit_micro", "depth": object()}}, "object is nothing that a grid can say"),
     ],

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from io import BytesIO
 from pathlib import Path
@@ -25,12 +21,12 @@ if TYPE_CHECKING:
 
     from vitinit.analysis.frame import Study as Records
     from vitinit.analysis.tables.shared import Table
+    from vitinit.runners.options import LaunchOptions
 
 Named = str | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
-OURS = ("results", "seeds", "help")
-"""Options of `vitinit run` that are arguments here."""
+REPEATABLE = ("only", "force", "track", "maps_at")
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,8 +159,8 @@ def run(
 ) -> StudyResults:
     """Run what a study still lacks, as `vitinit run` does, and return it.
 
-    The study is written down as a grid, `results/NAME.yaml`, and carried out by that command in a process of its own:
-    the same call again goes on where it was stopped, and runs nothing twice.
+    The study is written down as a grid, `results/NAME.yaml`. The same call again goes on where it was stopped, and runs
+    nothing twice. Each run has a process of its own; with `executor="inline"` it is this one, whose threads it sets.
 
     Args:
         rows: by label, as in a grid: `{"Mimetic": {"base": "trunc_normal", "method": "mimetic"}}`.
@@ -180,7 +176,8 @@ def run(
         options: those of `vitinit run`, as `workers=2`, `keep_weights=True`, `device="cpu"`, `data_dir="data"`.
 
     Raises:
-        VitinitError: the study is refused, a run has failed, or it was stopped; the message says why.
+        VitinitError: the study is refused, or a run has failed; the message says why.
+        KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
     block = {
@@ -193,12 +190,19 @@ def run(
     content = _plain({"rows": dict(rows), "contrasts": [list(pair) for pair in contrasts], "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     name = name or f"study-{digest}"
-    words = _options(options)
     root = Path(results).absolute()
+    chosen = _options(options, root)
     grid = _written(root, name, {"title": title or name, **content})
-    code, said = _carried_out(["run", str(grid), "--results", str(root), *words])
-    if code:
-        raise VitinitError(said or f"vitinit run ended with exit code {code}: vitinit status {grid}")
+    from vitinit.benchmark.grids.grid import load
+    from vitinit.benchmark.terminal import Terminal
+    from vitinit.runners.launching.launch import launch
+    from vitinit.runners.terminal.display import Display
+
+    argv = ["vitinit", "run", str(grid), "--results", str(root)]
+    tally = launch(load(str(grid)), chosen, Display(Terminal(), chosen.brief), argv)
+    if tally.exit_code:
+        failed = len(tally.failures) + len(tally.failed_before)
+        raise VitinitError(f"{failed} runs have failed, {tally.stopped} were stopped: vitinit status {grid}")
     return StudyResults(name, root)
 
 
@@ -223,27 +227,23 @@ def _plain(value: Any) -> Any:
     )
 
 
-def _options(options: Mapping[str, Any]) -> list[str]:
-    """Options of the command line, by their names there."""
-    import typer
+def _options(options: Mapping[str, Any], results: Path) -> LaunchOptions:
+    """Options of the command line, by their names there; one that is repeatable there may be a list or one value."""
+    from pydantic import TypeAdapter, ValidationError
 
-    from vitinit.runners.cli.main import app
+    from vitinit.runners.options import LaunchOptions
 
-    command: Any = typer.main.get_command(app)
-    known = {one.opts[0].lstrip("-").replace("-", "_"): one for one in command.commands["run"].params if one.opts}
-    known = {name: one for name, one in known.items() if name not in OURS and one.param_type_name == "option"}
-    words: list[str] = []
+    known = [each.name for each in fields(LaunchOptions) if each.name != "results"]
+    given: dict[str, Any] = {"results": results}
     for option, value in options.items():
         if option not in known:
             raise unknown_name("option", option, known)
-        flag, off = known[option].opts[0], known[option].secondary_opts
-        if isinstance(value, bool):
-            words += [flag] if value else list(off[:1])
-        elif isinstance(value, list | tuple):
-            words += [word for each in value for word in (flag, str(each))]
-        elif value is not None:
-            words += [flag, str(value)]
-    return words
+        given[option] = [value] if option in REPEATABLE and isinstance(value, str | int) else value
+    try:
+        return TypeAdapter(LaunchOptions).validate_python(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise VitinitError(f"option {first['loc'][0]}={first['input']!r}: {first['msg']}") from None
 
 
 def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
@@ -259,34 +259,3 @@ def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         write_atomically(grid, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
     return grid
-
-
-def _carried_out(words: Sequence[str]) -> tuple[int, str]:
-    """Run `vitinit WORDS` in a process of its own, and show what it says; its exit code, and what it says of an error.
-
-    In a terminal it draws its progress bar; elsewhere, as in a notebook, its lines are printed as they come.
-    """
-    terminal = sys.stdout is sys.__stdout__ and sys.stdout is not None and sys.stdout.isatty()
-    command = [sys.executable, "-m", "vitinit.runners.cli", *words]
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command,
-        stdout=None if terminal else subprocess.PIPE,
-        stderr=subprocess.STDOUT if not terminal else subprocess.PIPE,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=not terminal,
-    ) as process:
-        said: list[str] = []
-        try:
-            for line in process.stderr if terminal else process.stdout or ():  # type: ignore[union-attr]
-                said.append(line.rstrip())
-                print(line, end="", flush=True)
-        except KeyboardInterrupt:
-            if not terminal:
-                process.send_signal(signal.SIGINT)
-            process.wait()
-            raise
-    errors = [line.removeprefix("error: ") for line in said if line.startswith("error: ")]
-    return process.returncode, errors[-1] if errors else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -50,8 +51,12 @@ class Stop:
 def on_signals(stop: Stop, impatient: bool = True) -> Iterator[None]:
     """Turn signals into a request to stop; those that this process was started to ignore (nohup) stay ignored.
 
-    When `impatient`, a second Ctrl-C does not wait: it is a KeyboardInterrupt.
+    When `impatient`, a second Ctrl-C does not wait: it is a KeyboardInterrupt. Another thread than the main one gets no
+    signals.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     first = 0.0
 
     def handle(number: int, frame: object) -> None:

@@ -14,7 +14,7 @@ import typer
 
 from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, cause, plain, unknown_name
-from vitinit.runners.cli.options import DataOption
+from vitinit.runners.options import DataOption
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitinit.initializers.errors import VitinitError, printable
-from vitinit.runners.cli.options import DataOption, console
+from vitinit.runners.options import DataOption, console
 
 if TYPE_CHECKING:
     from vitinit.benchmark.datasets.packed import Packed

@@ -21,7 +21,7 @@ from vitinit import benchmark, initializers
 from vitinit.benchmark.files import kept
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, printable, unknown_name
-from vitinit.runners.cli.options import console
+from vitinit.runners.options import console
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

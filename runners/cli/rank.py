@@ -15,8 +15,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, ResultsOption, console
-from vitinit.runners.cli.run import default_workers
+from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
 
 if TYPE_CHECKING:
     from vitinit.runners.launching.rank import Ranked
@@ -60,7 +59,8 @@ def rank(
     no answer that was given. Exit code 1: a run has failed.
     """
     from vitinit.runners.basics.machine import default_device
-    from vitinit.runners.launching.rank import BESIDE, TIERS, Budget, call, prepare, recorded, seconds
+    from vitinit.runners.launching.launch import default_workers
+    from vitinit.runners.launching.rank import BESIDE, TIERS, Budget, prepare, recorded, seconds, standing
 
     allowance = Budget(seconds(budget))
     folder = datasets.data_dir(data_dir)
@@ -80,7 +80,7 @@ def rank(
     code, done, plan = 0, recorded(ranked, results, retry_failed), ranked.looks
     while target := plan.target:
         done, code = allowance.rounds(done, target, at_once, carry_out)
-        if code or done < target or failed() or (code := call("vitinit.analysis.standing", [*judging, "--brief"])):
+        if code or done < target or failed() or (code := standing([*judging, "--brief"])):
             break
         if (after := looks.read(results / study) or plan) == plan:  # nothing was looked at: what is printed says why
             break
@@ -97,22 +97,25 @@ def rank(
     enough = max(2, math.ceil(allowance.longest / 3600))  # hours: a round at least
     more = f"{shlex.join(words)} --budget {enough}h" if target else ""
     committed = [str(ROOT / REFERENCE / name) for name in (TIERS[tier], *BESIDE[tier])]
-    standing = call("vitinit.analysis.standing", [*judging, "--more", more, "--beside", *committed])
-    raise typer.Exit(1 if code or number else standing)
+    answer = standing([*judging, "--more", more, "--beside", *committed])
+    raise typer.Exit(1 if code or number else answer)
 
 
 def train_seeds(ranked: Ranked, first: int, end: int, data: Path, results: Path, retry_failed: bool = False) -> int:
-    """Train some seeds of a study, in a process of its own; 1 where a run has failed.
+    """Train some seeds of a study, and return the exit code: 1 where a run has failed.
 
     Raises:
-        Exit: it was refused, or stopped.
+        Exit: it was stopped.
     """
-    from vitinit.runners.launching.rank import call
+    from vitinit.benchmark.grids import grid
+    from vitinit.runners.launching.launch import launch
+    from vitinit.runners.terminal.display import Display
 
-    seeds = ",".join(map(str, ranked.looks.seeds[first:end]))
-    arguments = ["run", str(ranked.grid), "--seeds", seeds, "--executor", "local", "--data-dir", str(data)]
-    arguments += ["--no-download", "--results", str(results), *(["--retry-failed"] if retry_failed else [])]
-    code = call("vitinit.runners.cli", arguments)
-    if code not in (0, 1):
-        raise typer.Exit(code)
-    return code
+    options = LaunchOptions(executor="local", data_dir=data, download=False, results=results, retry_failed=retry_failed)
+    loaded = grid.load(str(ranked.grid), ranked.looks.seeds[first:end])
+    argv = ["vitinit", "run", str(ranked.grid), "--results", str(results)]
+    try:
+        return launch(loaded, options, Display(console), argv).exit_code
+    except KeyboardInterrupt as stopped:
+        console.print(str(stopped))
+        raise typer.Exit(130) from None

@@ -24,7 +24,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics.environment import ROOT, code, git
 from vitinit.runners.basics.machine import MOST_THREADS
-from vitinit.runners.cli.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
+from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 if TYPE_CHECKING:
     from vitinit.runners.one_run.reproduce import Reproduction

@@ -6,8 +6,8 @@ import typer
 
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count
-from vitinit.runners.cli.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from vitinit.runners.launching import jobs
+from vitinit.runners.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 

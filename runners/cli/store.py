@@ -9,7 +9,7 @@ import typer
 
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, unknown_name
-from vitinit.runners.cli.options import LOCAL, console
+from vitinit.runners.options import LOCAL, console
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.options import LOCAL, ResultsOption, console
+from vitinit.runners.options import LOCAL, ResultsOption, console
 
 
 def studies(results: ResultsOption = LOCAL) -> None:

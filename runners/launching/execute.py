@@ -44,11 +44,18 @@ class Tally:
     """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
     elsewhere: int = 0
     """Another launcher was carrying them out."""
+    failed_before: list[str] = field(default_factory=list)
+    """The run_ids of those that failed in an earlier launch and were left alone."""
 
     @property
     def failed(self) -> int:
         """Number of failures."""
         return len(self.failures)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 1 where a run has failed, now or before, or was stopped; else 0."""
+        return int(bool(self.failures or self.failed_before or self.stopped))
 
 
 def execute(

@@ -5,17 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
+from types import ModuleType
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.machine import gpu_slots
@@ -140,15 +143,27 @@ def _start(
     context: ForkServerContext, cell: Cell, setting: Setting, slot: str | None
 ) -> tuple[Connection, ForkServerProcess]:
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(cell, setting, sender, slot), daemon=True)
+    process = context.Process(target=_child, args=(cell, setting, sender, slot, dict(os.environ)), daemon=True)
     try:
-        process.start()
+        with _no_main():
+            process.start()
     except (EOFError, OSError) as error:
         raise VitinitError(
             f"cannot start a process for {cell.describe()}: {error or 'the fork server has gone'}"
         ) from None
     sender.close()
     return receiver, process
+
+
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Keep a process that starts from importing the script that started it: it may call `vitinit.run` at its top."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
@@ -179,6 +194,8 @@ def _died(run: _Running, setting: Setting) -> End:
             if isinstance(recorded, RunRecord):
                 claim.finish()
                 return recorded
+            if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
+                return recorded  # it has said itself what went wrong
             outcome = failure(run.cell, setting, "ProcessDied", _how_it_died(code))
             store.write(outcome)
             return outcome
@@ -213,7 +230,8 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
             run.process.join()
 
 
-def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None) -> None:
+def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, environment: dict[str, str]) -> None:
+    os.environ.update(environment)  # the fork server has that of its own start
     if slot is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = slot  # CUDA reads it at its first call, which the fork server never makes
     from vitinit.runners.one_run.carry_out import carry_out

@@ -28,7 +28,6 @@ from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError, os_errors, unknown_name
 from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
 from vitinit.runners.basics.environment import IMPORTED_FROM
-from vitinit.runners.basics.stop import Stop, on_signals
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting a tier has, and beside whose records it stands."""
@@ -289,15 +288,7 @@ class Budget:
         return done, code
 
 
-def call(module: str, arguments: list[str], environment: Mapping[str, str] | None = None) -> int:
-    """Run one of our commands in a process of its own, on this terminal; what asks for a stop is handed on to it."""
-    stop = Stop()
-    with on_signals(stop, impatient=False):
-        process = subprocess.Popen(
-            [sys.executable, "-c", OURS.format(str(IMPORTED_FROM), module), *arguments], env=environment
-        )
-        while process.poll() is None and not stop.reason:
-            time.sleep(0.1)
-        if stop.reason:
-            process.terminate()
-        return process.wait()  # it has runs to save
+def standing(arguments: list[str]) -> int:
+    """Print where a study stands, by `analysis.standing` in a process of its own; return its exit code."""
+    code = OURS.format(str(IMPORTED_FROM), "vitinit.analysis.standing")
+    return subprocess.run([sys.executable, "-c", code, *arguments]).returncode

@@ -7,14 +7,13 @@ import time
 from collections import Counter
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.terminal import duration
+from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import count, printable
 from vitinit.runners.basics.setting import Event, Unfinished
 
@@ -29,8 +28,8 @@ def together(place: tuple[str, str], last: list[EpochRow]) -> str:
 class Display:
     """A context manager; tell it what starts, what a run says, and what ends. Without `bar` it prints lines only."""
 
-    def __init__(self, console: Console, brief: bool = False, bar: bool = True) -> None:
-        self._console = console
+    def __init__(self, console: Terminal, brief: bool = False, bar: bool = True) -> None:
+        self.console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
         self._finished: dict[tuple[str, str], list[RunRecord]] = {}
@@ -62,10 +61,17 @@ class Display:
             self._progress.remove_task(task)
         self._progress.stop()
 
-    def say(self, text: str, style: str = "") -> None:
-        """Print a line. That it cannot be written, as the disk is full or nobody reads, is no reason to end a run."""
+    def bar(self, shown: bool) -> None:
+        """Show progress bars where the terminal can, or lines only."""
+        self._progress.disable = not shown
+
+    def say(self, text: str, style: str = "", whole: bool = False) -> None:
+        """Print a line, `whole` where it is not to be folded.
+
+        That it cannot be written, as the disk is full or nobody reads, is no reason to end a run.
+        """
         with contextlib.suppress(OSError):
-            self._console.print(text, style=style)
+            self.console.print(text, style=style, soft_wrap=whole)
 
     def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
         """Announce all runs, with how long each takes by run_id, in any unit."""

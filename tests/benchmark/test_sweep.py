@@ -9,7 +9,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.settings import named_fields
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.runners.cli.plan import _fixed, _matches
+from vitinit.runners.launching.choose import fixed_values, matches
 
 GRID = """
 title: swept
@@ -80,21 +80,21 @@ def test_parameters_inside_a_field_are_swept_and_set_by_their_path(tmp_path):
                     schedule={"name": "wsd", "cooldown": 0.3}, epochs=10)  # fmt: skip
     assert [c.run_id for c in found] == [c.run_id for c in written]
     for key in ("optimizer.momentum", "recipe.optimizer.momentum", "optimizer.params.momentum"):
-        assert sum(_matches(c, f"{key}=0.5") for c in found) == 4
+        assert sum(matches(c, f"{key}=0.5") for c in found) == 4
 
 
 def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
-    assert _fixed(["recipe.lr=1e-3", "width=96", "mean=a"]) == {"recipe.lr": 0.001, "width": 96, "mean": "a"}
+    assert fixed_values(["recipe.lr=1e-3", "width=96", "mean=a"]) == {"recipe.lr": 0.001, "width": 96, "mean": "a"}
     found = cells(tmp_path, "{lr: [3e-4, 1e-3], width: [48, 96]}")
-    assert {c.spec.recipe.lr for c in found if _matches(c, "lr=3e-4")} == {3e-4}
-    assert {c.spec.model.width for c in found if _matches(c, "model.width=96")} == {96}
+    assert {c.spec.recipe.lr for c in found if matches(c, "lr=3e-4")} == {3e-4}
+    assert {c.spec.model.width for c in found if matches(c, "model.width=96")} == {96}
     assert named_fields(found[0].spec)["lr"] == "0.0003"
-    assert all(_matches(c, "train_size=100") and _matches(c, "dataset.train_size=100") for c in found)
+    assert all(matches(c, "train_size=100") and matches(c, "dataset.train_size=100") for c in found)
     swept = cells(tmp_path, "{parts: [qk, vo]}")
     for key in ("parts", "method.parts", "params.parts"):
-        assert {c.row for c in swept if _matches(c, f"{key}=qk")} == {"Mimetic, parts qk"}
+        assert {c.row for c in swept if matches(c, f"{key}=qk")} == {"Mimetic, parts qk"}
     flipped = cells(tmp_path, "{augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
-    assert sum(_matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
+    assert sum(matches(c, "augment=color_jitter*, trivial_augment*") for c in flipped) == len(flipped) / 2
     of_both = found[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
     names = named_fields(of_both)
     assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None), "std is of two"

@@ -166,7 +166,7 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, here, 
 @thorough
 def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path, left_alone, here, tally):
     study(tmp_path)
-    arguments = (*RUN, "--executor", "local", "--checkpoint-steps", "5")
+    arguments = (*RUN, "--executor", "local", "--checkpoint-minutes", "0")
     process = begun(tmp_path, *arguments)
     run = until_an_epoch_is_done(tmp_path, process)
     os.kill(grandchildren(process.pid)[0], signal.SIGKILL)

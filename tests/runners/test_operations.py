@@ -13,7 +13,7 @@ from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.run import _check_that_it_compiles
+from vitinit.runners.launching.launch import _check_that_it_compiles
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=3, heads=4, mlp_ratio=3)
 TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
@@ -51,6 +51,6 @@ def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch):
         if variable:
             monkeypatch.setenv("CXX", variable)
         with pytest.raises(VitinitError, match=re.escape(says)):
-            _check_that_it_compiles("cpu", False, profile=None)
+            _check_that_it_compiles("cpu", False, profile=None, display=None)
     monkeypatch.setenv("CXX", "clang++ -v")
-    _check_that_it_compiles("cpu", False, profile=None)
+    _check_that_it_compiles("cpu", False, profile=None, display=None)

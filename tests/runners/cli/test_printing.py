@@ -29,7 +29,7 @@ from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.initializers import registry as initializers
 from vitinit.initializers.methods.impulse import Impulse, solvers
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.cli.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
+from vitinit.runners.options import MEASURING, SAVING, SPEED, WHAT, WHERE, console
 
 COMMANDS = [
     *(["plan"], ["run"], ["status"], ["rank"], ["check"], ["show"], ["reproduce"], ["list"]),

@@ -18,9 +18,9 @@ from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics import machine
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.cli import run
-from vitinit.runners.cli.plan import planned_of
 from vitinit.runners.launching import cluster, jobs
+from vitinit.runners.launching import launch as run
+from vitinit.runners.launching.choose import planned_of
 from vitinit.runners.launching.execute import execute
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
@@ -314,4 +314,4 @@ def test_few_frames_lie_between_the_command_and_a_step(tmp_path, vitinit, monkey
     assert vitinit("run", path, "--executor", "inline", "--no-probes", "--limit", "1")[0] == 0
     ours = [name for module, name in frames if str(module).startswith("vitinit.runners.")]
     assert ours[-1] == "main"
-    assert len(ours[:-1]) + len(["optimize"]) <= 9, ours
+    assert len(ours[:-1]) + len(["optimize"]) <= 11, ours

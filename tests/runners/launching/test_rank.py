@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,12 +12,13 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from tests.processes import FORKS, PATIENCE, default_signals, fresh, until
+from tests.processes import fresh
 from tests.runners.small_run import inside, tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.launching import rank
 
 ROOT = Path(__file__).parents[3]
@@ -180,8 +180,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looks, "PLAN", ((3, 0.01), (4, 0.2)))
     ticks = itertools.count(0, 2)
     monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    monkeypatch.setattr(rank, "call", inside)
-    monkeypatch.setattr("vitinit.runners.cli.rank.default_workers", lambda *_: 1)
+    monkeypatch.setattr(rank, "standing", lambda words: inside("vitinit.analysis.standing", words))
+    monkeypatch.setattr("vitinit.runners.launching.launch.default_workers", lambda *_: 1)
     for name in ("my_method", "mine"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -216,8 +216,6 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
 @pytest.mark.long
 def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
     """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
-    in_line = {"local": "inline"}
-    monkeypatch.setattr(rank, "call", lambda module, words: inside(module, [in_line.get(word, word) for word in words]))
     (tmp_path / "mine.py").write_text(MINE)
     taken = []
     for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
@@ -237,10 +235,12 @@ def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_a
 ) -> None:
     """`run` carries out one run at a time there."""
     asked: list[list[str]] = []
+    trained: list[tuple[int, int]] = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
     monkeypatch.setattr("vitinit.runners.basics.machine.default_device", lambda: "cuda")
-    monkeypatch.setattr(rank, "call", lambda module, arguments: asked.append([module, *arguments]) or 0)
+    monkeypatch.setattr(rank, "standing", lambda arguments: asked.append(arguments) or 0)
+    monkeypatch.setattr(cli_rank, "train_seeds", lambda _, first, end, *rest: trained.append((first, end)) or 0)
     monkeypatch.setattr(looks, "PLAN", ((3, 0.5),))
     monkeypatch.setattr(
         looks, "read", lambda folder: looks.Looks(tier="quick", worth=1, seeds=[0, 1, 2], plan=[(3, 0.5)])
@@ -249,49 +249,11 @@ def test_on_a_gpu_a_round_is_one_seed_and_the_committed_records_are_found_from_a
     ticks = itertools.count(0, 500)
     monkeypatch.setattr(rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     assert vitinit("rank", "mimetic", "--budget", "1h")[0] == 0
-    seeds = [words[words.index("--seeds") + 1] for words in asked if words[0] == "vitinit.runners.cli"]
-    assert seeds == ["0", "1", "2"]
-    module, *words = asked[-1]
-    assert module == "vitinit.analysis.standing"
+    assert trained == [(0, 1), (1, 2), (2, 3)]
+    words = asked[-1]
     assert words[words.index("--beside") + 1 :] == [
         f"{ROOT}/results/reference/{name}" for name in ("smoke", "catalogue-small")
     ]
-
-
-SAVES = """
-import signal, sys, time
-from pathlib import Path
-stopped = []
-for number in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, lambda *_: stopped.append(1))
-Path("ready").touch()
-while not stopped:
-    time.sleep(0.01)
-time.sleep(1)
-Path("saved").touch()
-sys.exit(130)
-"""
-
-
-def calls(folder: Path) -> None:
-    os.setsid()
-    default_signals()
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    os.chdir(folder)
-    os.environ["PYTHONPATH"] = str(folder)
-    sys.exit(rank.call("saves", []))
-
-
-@pytest.mark.parametrize(("number", "kill"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
-def test_a_stop_reaches_the_runs_and_waits_until_they_have_saved(number: int, kill, tmp_path: Path) -> None:
-    """Ctrl-C goes to the whole group of processes, `kill` to one."""
-    (tmp_path / "saves.py").write_text(SAVES)
-    process = FORKS.Process(target=calls, args=(tmp_path,))
-    process.start()
-    until((tmp_path / "ready").exists, "the command that is called", process)
-    kill(process.pid, number)
-    process.join(PATIENCE)
-    assert (process.exitcode, (tmp_path / "saved").exists()) == (130, True)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +302,9 @@ from pathlib import Path
 from vitinit.runners.launching import rank
 rank.TIERS["quick"] = "smoke"
 grid = rank.prepare("my_method.py:Mine", "quick", None, None, Path("results"), Path("data")).grid
-assert rank.call("vitinit.runners.cli", ["plan", str(grid)]) == 0
+import sys
+from vitinit.runners.cli.main import app
+app(["plan", str(grid)], standalone_mode=False)
 try:
     rank.prepare("timm.py:Mine", "quick", None, None, Path("results"), Path("data"))
 except rank.VitinitError as error:

@@ -23,8 +23,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.cli import main as cli
-from vitinit.runners.cli.options import console
 from vitinit.runners.launching.inline import in_turn, shared
+from vitinit.runners.options import console
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import ALONE, World, joined
 

@@ -53,7 +53,9 @@ class Study:
         return done.stdout + done.stderr
 
     def submit(self, *options: str, code: int = 0) -> str:
-        return self.vitinit("run", "study.yaml", "--executor", "slurm", "--checkpoint-steps", "5", *options, code=code)
+        return self.vitinit(
+            "run", "study.yaml", "--executor", "slurm", "--checkpoint-minutes", "0", *options, code=code
+        )
 
     @property
     def records(self) -> dict:
