@@ -20,6 +20,7 @@ from vitinit.benchmark.spec import InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.launching import rank
+from vitinit.runners.options import LaunchOptions
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -217,6 +218,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
 def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
     """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
     (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.setattr(cli_rank, "LaunchOptions", lambda **given: LaunchOptions(**given | {"executor": "inline"}))
     taken = []
     for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
         for options in calls:
