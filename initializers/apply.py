@@ -6,12 +6,14 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
+from vitinit.initializers.adapters.registry import families
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, tensors
@@ -57,6 +59,13 @@ def apply(
         VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
             modules share and need differently, or replaced more than values, or left a value that is not finite.
     """
+    for one, other in combinations(families(model), 2):
+        pairs = zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=False)
+        if all(name == also and torch.equal(a, b) for (name, a), (also, b) in pairs if isinstance(a, Tensor)):
+            raise VitinitError(
+                f"{type(model).__name__} holds equal models ({one.path!r}, {other.path!r}), as student and teacher: "
+                "initialise one of them, then copy it"
+            )
     for part in parts:
         with contained(_named(part)):
             part.check(model)

@@ -142,16 +142,9 @@ class Initializer(BaseModel):
         """
         return True
 
-    def remark(self, model: nn.Module) -> str:
-        """Return a remark on the weights as set, a phrase for `vitinit.Report`; empty where there is none."""
-        return ""
-
-    def left_alone(self, model: nn.Module) -> str:
-        """Return in a phrase for `vitinit.Report` what it leaves alone of what it would set; empty where nothing.
-
-        Apart from `remark`, so that whoever overrides that says this too.
-        """
-        return ""
+    def notes(self, model: nn.Module) -> list[str]:
+        """Return remarks on the weights as set, and on what it leaves alone: phrases for `vitinit.Report`."""
+        return []
 
     def advice(self) -> str:
         """Return the advice of `vitinit.Report` where attention hardly prefers the targets of `apply`."""

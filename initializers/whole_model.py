@@ -250,8 +250,8 @@ class WholeModel(Initializer):
             pass
         return left
 
-    def left_alone(self, model: nn.Module) -> str:
-        """Position embeddings that are fixed; empty where none is."""
+    def notes(self, model: nn.Module) -> list[str]:
+        """Name position embeddings that are fixed."""
         known = families(model)
         fixed = [
             name
@@ -259,7 +259,8 @@ class WholeModel(Initializer):
             if not each.requires_grad and _rule(name, known) == "position"
         ]
         are, they = ("are", "they are") if len(fixed) > 1 else ("is", "it is")
-        return f"{', '.join(fixed)} {are} fixed (requires_grad is False): left as {they}" if fixed else ""
+        said = f"{', '.join(fixed)} {are} fixed (requires_grad is False): left as {they}"
+        return [said] if fixed else []
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:

@@ -354,7 +354,7 @@ def initialize(
         remarks = [
             f"{part.kind} {part.name}: {said}"
             for part, (_, chosen) in zip(parts, suited, strict=True)
-            for said in (chosen, part.left_alone(copied), part.remark(copied), part.advice() if faint else "")
+            for said in (chosen, *part.notes(copied), part.advice() if faint else "")
             if said
         ]
         remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]

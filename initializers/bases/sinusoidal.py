@@ -35,15 +35,16 @@ class Sinusoidal(ByMatrix):
     variance: Literal["fan_sum", "fan_in"] = "fan_sum"
     """`fan_sum`: 2 / (m + n), as in the paper. `fan_in`: 2 / n, as in a later version of its code."""
 
-    def remark(self, model: nn.Module) -> str:
-        """The rank of the square weights of attention."""
+    def notes(self, model: nn.Module) -> list[str]:
+        """Add the rank of the square weights of attention."""
         try:
             layer = attention_layers(model)[0]
         except VitinitError:  # no attention, or none that is known
-            return ""
+            return super().notes(model)
         query_DD = layer.query_HdD.flatten(0, 1)
         ranks = [f"{name} {_rank(weight)}" for name, weight in (("W_q", query_DD), ("W_proj", layer.proj_DD))]
-        return f"rank of {len(layer.proj_DD)} in the first layer: {', '.join(ranks)}"
+        said = f"rank of {len(layer.proj_DD)} in the first layer: {', '.join(ranks)}"
+        return [*super().notes(model), said]
 
     def matrices(self, place: Place) -> int:
         """One where W_q, W_k and W_v are taken together."""

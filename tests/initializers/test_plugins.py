@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -231,13 +229,11 @@ class Ending(Initializer):
     name: ClassVar[str] = "ending_in_a_test"
     touches: ClassVar[tuple[str, ...]] = ("*",)
     at: str = "apply"
-    by: str = "SystemExit"
+    interrupted: bool = False
 
     def end(self, at: str) -> None:
-        if at == self.at and self.by == "signal":
-            signal.raise_signal(signal.SIGINT)
         if at == self.at:
-            raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[self.by]("3")
+            raise KeyboardInterrupt if self.interrupted else SystemExit("3")
 
     def check(self, model: nn.Module) -> None:
         self.end("check")
@@ -245,39 +241,33 @@ class Ending(Initializer):
     def freeze(self, model: nn.Module) -> None:
         self.end("freeze")
 
-    def remark(self, model: nn.Module) -> str:
-        self.end("remark")
-        return ""
+    def notes(self, model: nn.Module) -> list[str]:
+        self.end("notes")
+        return []
 
     def apply(self, model: nn.Module, generator: torch.Generator, progress: Any) -> None:
         nn.init.zeros_(model.get_submodule("head").weight)  # type: ignore[arg-type]
         self.end("apply")
 
 
-@pytest.mark.parametrize(
-    ("by", "ignored"), [("SystemExit", False), ("KeyboardInterrupt", False), ("KeyboardInterrupt", True)]
-)
-def test_a_method_does_not_end_the_process(discovery: Path, by: str, ignored: bool, request) -> None:
-    """Nor where Ctrl-C is ignored, as for background commands."""
-    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
-    signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+def test_a_method_does_not_end_the_process(discovery: Path) -> None:
     registry.register(Ending)
-    handler, m = signal.getsignal(signal.SIGINT), tiny()
-    for at in ("check", "apply", "freeze", "remark"):
-        refused(m, by, "ending_in_a_test", at=at, by=by)
+    m, by = tiny(), "SystemExit"
+    for at in ("check", "apply", "freeze", "notes"):
+        refused(m, by, "ending_in_a_test", at=at)
     with pytest.raises(VitinitError, match=by):
-        initialize(m, registry.build("zero", {}), Ending(at="freeze", by=by), streams(0))
-    named = {"name": "ending_in_a_test", "at": "check", "by": by}
+        initialize(m, registry.build("zero", {}), Ending(at="freeze"), streams(0))
+    named = {"name": "ending_in_a_test", "at": "check"}
     assert f"raised {by}" in fit(VIT, {"name": "zero"}, named).misfit
-    assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_ctrl_c_stays_ctrl_c(discovery: Path, request) -> None:
-    request.addfinalizer(partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background commands with it ignored
+def test_ctrl_c_stays_ctrl_c(discovery: Path) -> None:
     registry.register(Ending)
+    m = tiny()
+    before = state(m)
     with pytest.raises(KeyboardInterrupt):
-        vitinit.initialize(tiny(), "ending_in_a_test", by="signal")
+        vitinit.initialize(m, "ending_in_a_test", interrupted=True)
+    assert differing(before, state(m)) == set()
 
 
 class Replacing(Initializer):

@@ -64,6 +64,33 @@ def test_one_block_in_three_places_is_set_once_and_it_is_said() -> None:
     refused(repeated, "'blocks.0.attn' is in several places", "depth_scaled")
 
 
+def test_a_student_and_its_teacher_stay_equal() -> None:
+    student = tiny()
+    both = nn.ModuleDict({"net": student, "ema": copy.deepcopy(student)})
+    refused(both, r"equal models \('net', 'ema'\)", "mimetic")
+    vitinit.initialize(both["net"], "mimetic")
+
+
+def test_an_empty_buffer_a_number_and_an_attribute_called_shape_are_no_trouble() -> None:
+    m = tiny()
+    m.register_buffer("cache", torch.empty(0))
+    m.order = nn.Parameter(torch.arange(16), requires_grad=False)
+    m.blocks[0].shape = (1, 2)
+    before = state(m)
+    vitinit.initialize(m, "mimetic")
+    assert differing(before, state(m)) == {
+        f"blocks.{block}.attn.{name}.weight" for block in range(3) for name in ("qkv", "proj")
+    }
+
+
+def test_an_activation_that_a_module_keeps_is_no_trouble() -> None:
+    m = tiny()
+    m.blocks[0].register_forward_hook(lambda block, _, out: setattr(block, "kept", out))
+    m(images(2))
+    for keep in ("norm", "spectrum"):
+        vitinit.initialize(m, "placebo", keep=keep, **BASE)
+
+
 def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_are_not() -> None:
     m, both = tiny(), torch.randn(48, 96)
     m.blocks[1].attn.proj.weight.data = m.blocks[0].attn.proj.weight.data.T
@@ -160,6 +187,7 @@ def test_fixed_positions_stay_and_a_base_says_it_whatever_else_it_says() -> None
     assert torch.equal(fixed.pos_embed, kept)
     said = "a.pos_embed, b.pos_embed are fixed (requires_grad is False): left as they are"
     both = nn.ModuleDict({"a": fixed, "b": copy.deepcopy(fixed)})
+    both["b"].head.bias.data += 1
     assert vitinit.initialize(both, **BASE).remarks == (f"base trunc_normal: {said}",)
 
 
