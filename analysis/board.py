@@ -10,12 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.pages.difference import Difference
-from vitinit.analysis.pages.facts import Facts
-from vitinit.analysis.stats import LEAST_PAIRS, Interval
-from vitinit.analysis.tables.render import interval_text
+from vitinit.analysis.gains import gain, written
+from vitinit.analysis.stats import Interval, Paired
 from vitinit.analysis.tables.shared import own_bases
-from vitinit.analysis.text import signed
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Comparison
 
@@ -58,19 +55,20 @@ def catalogue(study: Study, more: Study | None) -> Iterator[Entry]:
         study: Its rows are the entries.
         more: Study of the same setting, for placebos that the first has not.
     """
-    bases, facts, others = own_bases(study), Facts(study), Facts(more) if more else None
+    bases = own_bases(study)
     for row in study.rows:
         method = study.examples[row, None].method
         base = OWN_MODEL.get(row) or bases.get(row) or (PLAIN if method is None else "")
         if (method and method.name == "placebo") or base in ("", row) or row in OWN_MODEL.values():
             continue
-        if not (gain := _gain(facts, row, base)):
+        over = gain(study, row, base)
+        if not over or not over.interval:
             continue
-        placebo, elsewhere = _gain(facts, row, f"{row}, placebo"), ""
-        if others and not placebo and (placebo := _gain(others, row, f"{row}, placebo")):
-            elsewhere = others.name
-        over, n = placebo.short if placebo else "", len(gain.by_seed)
-        yield Entry(row, base, gain.short, gain.interval.low, over, n, _seconds(study, row), study.name, elsewhere)
+        placebo, elsewhere = _text(gain(study, row, f"{row}, placebo")), ""
+        if more and not placebo and (placebo := _text(gain(more, row, f"{row}, placebo"))):
+            elsewhere = more.name
+        seconds = _seconds(study, row)
+        yield Entry(row, base, _text(over), over.interval.low, placebo, over.n, seconds, study.name, elsewhere)
 
 
 def ranked(study: Study) -> tuple[str, Entry] | None:
@@ -79,9 +77,9 @@ def ranked(study: Study) -> tuple[str, Entry] | None:
     if plan is None or not plan.taken:
         return None
     last, (row, base) = plan.taken[-1], study.contrasts[0]
-    placebo = _written(last.placebo) if last.placebo else ""
+    placebo = _at_look(last.placebo) if last.placebo else ""
     seconds = _seconds(study, row)
-    return plan.tier, Entry(row, base, _written(last.base), last.base.low, placebo, last.n, seconds, study.name)
+    return plan.tier, Entry(row, base, _at_look(last.base), last.base.low, placebo, last.n, seconds, study.name)
 
 
 def page(studies: Iterable[Study]) -> str:
@@ -100,19 +98,15 @@ def page(studies: Iterable[Study]) -> str:
     return board(tables) if tables else ""
 
 
-def _gain(facts: Facts, row: str, over: str) -> Difference | None:
-    """Return a difference that has an interval; None where runs are missing."""
-    column = facts.study.columns[0]
-    if not {(column, row), (column, over)} <= facts.study.cells.keys():
-        return None
-    found = facts.gain(row, over, column)
-    return found if len(found.by_seed) >= LEAST_PAIRS else None
-
-
 def _seconds(study: Study, row: str) -> float | None:
     seconds = sorted(run.init.seconds for run in study.cells.get((study.columns[0], row), ()) if run.init)
     return seconds[len(seconds) // 2] if seconds else None
 
 
-def _written(its: Comparison) -> str:
-    return f"{signed(its.gain)} {interval_text(Interval(its.low, its.high))}"
+def _text(difference: Paired | None) -> str:
+    """Write a gain with its interval; nothing where it has none."""
+    return written(difference.mean, difference.interval) if difference and difference.interval else ""
+
+
+def _at_look(its: Comparison) -> str:
+    return written(its.gain, Interval(its.low, its.high))

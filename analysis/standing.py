@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
+from vitinit.analysis.gains import gain
 from vitinit.analysis.tables.render import interval_text, template
 from vitinit.analysis.tables.shared import own_bases, values_by_seed
 from vitinit.benchmark.records import looks
@@ -208,19 +209,15 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gai
 
     A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
     """
-    from vitinit.analysis.stats import paired
-
-    ours, sign = study.examples[found.row, None], -1 if beside.lower_is_better else 1
-    values, (column,) = values_by_seed(beside, "last"), beside.columns[:1]
+    ours = study.examples[found.row, None]
     return [
-        GainLine(pair.mean, _brackets(pair.interval), row, pair.n, beside.name)
+        GainLine(over.mean, _brackets(over.interval), row, over.n, beside.name)
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
         if (theirs.model, theirs.base) == (ours.model, ours.base)
         if theirs.recipe.model_copy(update={"lr": ours.recipe.lr}) == ours.recipe
         if beside.examples[base, None].recipe == theirs.recipe
-        if (row, column) in values and (base, column) in values
-        if (pair := paired(sign * values[row, column], sign * values[base, column]))
+        if (over := gain(beside, row, base))
     ]
 
 

@@ -44,9 +44,8 @@ POWER = 0.8
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
 RESAMPLES = 2_000
-FLIPS = 10_000
-"""So many random ones where there are too many for all."""
-_EXACT_UP_TO = 40
+MOST_PAIRS = 40
+"""No sign-flip test over so many: it would count 2^20 sums for each half."""
 _ROUNDING = 1e-9
 """Sums of the same numbers in another order are equal up to this share."""
 
@@ -86,7 +85,7 @@ class Paired:
     bootstrap: Interval | None
     """The same by the percentile bootstrap."""
     p: float | None
-    """Sign-flip test, two-sided, one test alone; None for a single pair."""
+    """Sign-flip test, two-sided, one test alone; None for a single pair, and over `MOST_PAIRS`."""
 
     @property
     def least_p(self) -> float:
@@ -158,7 +157,7 @@ def paired(values: pd.Series[float], baseline: pd.Series[float], bootstrap: bool
     d = differences(values, baseline)
     if not len(d):
         return None
-    p = sign_flip_p(d) if len(d) > 1 else None
+    p = sign_flip_p(d) if 1 < len(d) <= MOST_PAIRS else None
     return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d) if bootstrap else None, p)
 
 
@@ -219,15 +218,12 @@ def bootstrap_interval(x: Floats) -> Interval | None:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Two-sided p of mean 0 under all 2^n sign flips; over 40 pairs, under 10,000 random ones.
+    """Two-sided p of mean 0 under all 2^n sign flips.
 
     The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
     """
     n, observed = len(differences), abs(float(differences.sum()))
     at_least = observed - _ROUNDING * float(np.abs(differences).sum())
-    if n > _EXACT_UP_TO:
-        signs = _signs(n).astype(float)
-        return (1 + int((np.abs(signs @ differences) >= at_least).sum())) / (1 + len(signs))
     left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))
     as_large = (len(right) - np.searchsorted(right, at_least - left)).sum()
     return min(1.0, 2 * float(as_large) / 2.0**n)
@@ -235,7 +231,7 @@ def sign_flip_p(differences: Floats) -> float:
 
 def least_p(n: int) -> float:
     """Return the lowest value of `sign_flip_p` with n pairs."""
-    return 2.0 ** (1 - n) if n <= _EXACT_UP_TO else 1 / (1 + FLIPS)
+    return 2.0 ** (1 - n)
 
 
 def _signed_sums(x: Floats) -> Floats:
@@ -302,12 +298,6 @@ def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
     """Count each of n values in each resample, for each n in turn: RESAMPLES x n."""
     generator = np.random.default_rng(0)
     return [generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.min_scalar_type(n)) for n in sizes]
-
-
-@lru_cache(maxsize=1)
-def _signs(n: int) -> NDArray[np.int8]:
-    """Random flips of n differences: FLIPS x n."""
-    return np.random.default_rng(0).choice([-1.0, 1.0], size=(FLIPS, n)).astype(np.int8)
 
 
 def _percentiles(resampled: Floats) -> Interval:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.tables.render import interval_text
+from vitinit.analysis.gains import written
 from vitinit.analysis.text import number, signed
 from vitinit.initializers.errors import VitinitError
 
@@ -36,7 +36,7 @@ class Difference:
         """Statistics of the difference."""
         from vitinit.analysis.stats import paired
 
-        found = paired(self.by_seed, 0 * self.by_seed)
+        found = paired(self.by_seed, 0 * self.by_seed, bootstrap=False)
         if found is None or found.interval is None:
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
         return found
@@ -53,7 +53,7 @@ class Difference:
     @property
     def short(self) -> str:
         """For a cell of a table: `+2.20 [1.79, 2.60]`."""
-        return f"{signed(self.pair.mean, self.digits)} {interval_text(self.interval, self.digits)}"
+        return written(self.pair.mean, self.interval, self.digits)
 
     @property
     def above(self) -> str:
