@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 IMPORTED_FROM = Path(__file__).parents[3]
 """Folder that holds the package `vitinit`."""
-NUMERIC_PACKAGES = ("initializers", "benchmark", "runners")
+NUMERIC_PACKAGES = (
+    *("initializers", "benchmark"),
+    *(f"runners/{name}" for name in ("augmentation", "basics", "loaders", "one_run", "probes", "training")),
+)
 """Folders whose code and YAML can change a number."""
 LIBRARIES = ("vitinit", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn", "scipy")
 VARIABLES = (

@@ -45,6 +45,8 @@ class Display:
         self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
+        self._resumed: dict[str, float] = {}
+        """Progress of each run when it began here: more than 0 where it was resumed."""
         self._failed_trackers: set[str] = set()
         self._scored: dict[str, str] = {}
         """Last known accuracy of each run."""
@@ -111,6 +113,7 @@ class Display:
         scored = self._scored.get(event.run_id, "")
         text = f"epoch {row.epoch}/{epochs}{scored}, {row.images_per_s or 0:,.0f} images/s"
         self._progress.update(task, completed=row.epoch, text=text)
+        self._resumed.setdefault(event.run_id, (row.epoch - 1) / epochs)
         self._share[event.run_id] = row.epoch / epochs
         self._update()
 
@@ -160,6 +163,7 @@ class Display:
         total = sum(self._work.values())
         done = sum(self._work[run_id] * share for run_id, share in self._share.items())
         share = done / total if total else 1.0
-        left = (time.monotonic() - self._start) * (1 - share) / share if share else None
+        before = sum(self._work[run_id] * self._resumed.get(run_id, 0.0) for run_id in self._share)
+        left = (time.monotonic() - self._start) * (total - done) / (done - before) if done > before else None
         text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
         self._progress.update(self._all, completed=share, text=text)

@@ -22,11 +22,12 @@ from tests.runners.cli.test_cli import changed, write
 from tests.runners.small_run import THREAD, altered, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment, machine
-from vitinit.runners.basics.setting import Execution, SaveInterval, Setting, Unfinished
+from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, local, snapshot
 from vitinit.runners.launching.estimate import estimate, estimated_work
@@ -108,6 +109,24 @@ def test_time_left_is_that_of_the_work_left(monkeypatch) -> None:
         display.start(cells[0])
         display.end(Unfinished(cells[0].run_id, "elsewhere", "a test"))
     assert "1/2 done, 5 min 0 s left" in out.getvalue()
+
+
+def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch) -> None:
+    """One of ten epochs is left after the ninth, which took 100 s."""
+    recipe = spec().recipe.model_copy(update={"epochs": 10})
+    cell, clock = Cell("Kaiming uniform", spec(recipe=recipe)), [50.0]
+    monkeypatch.setattr("vitinit.runners.terminal.display.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    out = io.StringIO()
+    with Display(Console(file=out, width=200)) as display:
+        display.begin([cell], {cell.run_id: 1.0})
+        display.start(cell)
+        display.event(Event(cell.run_id, resumed="epoch 9, step 0"))
+        clock[0] += 100
+        display.event(
+            Event(cell.run_id, epoch=EpochRow(epoch=9, train_loss=1.0, lr=0.1, seconds=100.0, test_top1=10.0))
+        )
+        display.end(Unfinished(cell.run_id, "stopped", "a test"))
+    assert "0/1 done, 1 min 40 s left" in out.getvalue()
 
 
 HUNGRY = """
