@@ -39,7 +39,6 @@ class Standing:
     recorded: int
     """Seeds, from the first on, of which every row has a finished run."""
     looks: Looks
-    has_placebo: bool
 
     @property
     def last(self) -> Look | None:
@@ -136,7 +135,7 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
         plan = plan.model_copy(update={"taken": [*plan.taken, look]})
     n = plan.taken[-1].n if plan.taken else 0
     scores = by_row[0].reindex(plan.seeds[:n])
-    return Standing(row, scores, recorded, plan, len(rows) > 2)
+    return Standing(row, scores, recorded, plan)
 
 
 def _scores(study: frame.Study, rows: Sequence[str]) -> list[pd.Series[float]]:
@@ -199,7 +198,7 @@ def _failures(study: frame.Study) -> list[str]:
     for failure in study.contents.failed.values():
         failed[failure.row, failure.error].append(failure.spec.seed)
     return [
-        template("failure.txt.j2", row=row, error=error, seeds=sorted(seeds)).strip()
+        f"{row} failed at seed{'s' if seeds[1:] else ''} {', '.join(map(str, sorted(seeds)))} ({error})"
         for (row, error), seeds in sorted(failed.items())
     ]
 

@@ -12,7 +12,7 @@ from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, choose
 from vitinit.analysis.pages.difference import Difference
 from vitinit.analysis.tables.contrasts import label
-from vitinit.analysis.tables.registry import build
+from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import p_written, to_markdown
 from vitinit.analysis.tables.shared import TableCell, TableLayout, values_by_seed
 from vitinit.analysis.text import count, escape_markdown, number, signed
@@ -125,7 +125,7 @@ class Facts:
     def _contrast_cells(self) -> dict[tuple[str, str], TableCell]:
         """Cells of the table of contrasts, by contrast and column; empty where the grid named none."""
         name = f"{self.name}_contrasts"
-        return dict(build(self.study, name).cells) if self.study.contrasts and name in _tables(self.study) else {}
+        return dict(build(self.study, name).cells) if self.study.contrasts and name in names(self.study) else {}
 
     def p(self, first: str, second: str, column: str | None = None) -> str:
         """Return p of a comparison that the grid named: sign-flip test, Holm over all of them."""
@@ -423,11 +423,8 @@ class Facts:
         hours = sum(run.seconds for run in runs) / 3600
 
         def of(name: str, value: object) -> str:
-            return (
-                " or ".join(varying.get(name, [str(value)]))
-                if name != "lr"
-                else " or ".join(_short(float(each)) for each in varying.get(name, [str(value)]))
-            )
+            texts = varying.get(name, [str(value)])
+            return " or ".join(_short(float(each)) if name == "lr" else each for each in texts)
 
         split = " and ".join(dict.fromkeys(spec.dataset.evaluate_on for spec in specs))
         return [
@@ -457,12 +454,6 @@ def _short(value: Any) -> str:
 
 def _pipe(lines: Iterable[Iterable[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _tables(study: frame.Study) -> list[str]:
-    from vitinit.analysis.tables.registry import names
-
-    return names(study)
 
 
 def _below(markdown: str) -> str:
