@@ -85,16 +85,20 @@ def _set(row: Row, over: Parts) -> Row:
 
 
 def _having(part: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of parameters that an initialiser has."""
+    """The values of parameters that an initialiser has, or as `of.NAME` the one that it wraps: a placebo follows."""
     from vitinit.initializers import registry
 
     has = registry.get(str(part["name"])).model_fields if values else {}
-    return {name: value for name, value in values.items() if name.partition(".")[0] in has}
+    own = {name: value for name, value in values.items() if name.partition(".")[0] in has}
+    of = part.get("of")
+    inner = _having({"name": of} if isinstance(of, str) else of, values) if of else {}
+    return {f"of.{name}": value for name, value in inner.items() if name not in own} | own
 
 
 def _told(row: Row, block: SweptBlock) -> str:
     """End of the label of a row whose method is swept: `, factor 0.5`."""
-    its = _having(row.method, block.over.method) if row.method else {}
+    having = _having(row.method, block.over.method) if row.method else {}
+    its = {name.removeprefix("of."): value for name, value in having.items()}
     return "".join(f", {name} {_in_words(its[name])}" for name in block.told if name in its)
 
 

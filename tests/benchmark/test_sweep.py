@@ -98,3 +98,15 @@ def test_set_is_yaml_and_only_takes_every_field_by_its_name_in_tables(tmp_path):
     of_both = found[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
     names = named_fields(of_both)
     assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None), "std is of two"
+
+
+def test_a_placebo_follows_the_parameter_of_its_method(tmp_path):
+    """Else it would stay at the default, and a contrast with it be printed all the same."""
+    file = tmp_path / "swept.yaml"
+    placebo = "  Placebo: {base: trunc_normal, method: {name: placebo, of: mimetic}}\nblocks:"
+    file.write_text(GRID.format(sweep="{alpha_qk: [0.3, 0.9]}").replace("blocks:", placebo))
+    found = {c.row: c.spec.method.params for c in grid.load(str(file)).cells if c.spec.method}
+    assert {row: params["of"]["alpha_qk"] for row, params in found.items() if row.startswith("Placebo")} == {
+        "Placebo, alpha_qk 0.3": 0.3,
+        "Placebo, alpha_qk 0.9": 0.9,
+    }
