@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Literal
 
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fitting
 from vitinit.benchmark.models import registry as families
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.models.named import CLASSES, NamedModel
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.initializers import plugins, registry
+from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 
-KIND = "families"
 SHOWN = 3
 """So many names of parameters are listed."""
 IMAGE_SIZE, PATCH_SIZE = 32, 4
@@ -35,29 +32,18 @@ class Fit(Frozen):
     """On what it depends, where the defaults do not say."""
 
 
-class Fits(Frozen):
-    """All of them, by initialiser and `arch`."""
-
-    base: dict[str, dict[str, Fit]]
-    method: dict[str, dict[str, Fit]]
+Fits = dict[Literal["base", "method"], dict[str, dict[str, Fit]]]
+"""Of base and method, by initialiser and `arch`."""
 
 
 def fits() -> Fits:
-    """Asked once, then kept until our code changes; where a package has families or initialisers, asked each time."""
+    """Return what fits what, of every initialiser and every family with a preset."""
     models = {arch: spec for arch in families.described() if (spec := smallest(arch))}
-    only_ours = all(map(families.ours, models.values())) and not plugins.installed(plugins.INITIALIZERS)
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{KIND} {sorted(models)}") if only_ours else None
     kinds: tuple[Literal["base", "method"], ...] = "base", "method"
-
-    def ask() -> Fits:
-        return Fits.model_validate(
-            {
-                kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
-                for kind, names in ((kind, registry.names(kind)) for kind in kinds)
-            }
-        )
-
-    return kept.answer(KIND, key, Fits, ask)
+    return {
+        kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
+        for kind, names in ((kind, registry.names(kind)) for kind in kinds)
+    }
 
 
 def smallest(arch: str) -> BaseModelSpec | None:
@@ -79,25 +65,8 @@ def verdict(model: BaseModelSpec, name: str, kind: Literal["base", "method"]) ->
     return Fit(misfit=misfit, ours="" if misfit else fitting.ours(model, part, kind))
 
 
-class Summary(Frozen):
-    """Text about a model by name, on one line."""
-
-    text: str
-
-
 def summary(model: NamedModel, bases: Iterable[InitializerSpec]) -> str:
-    """Return in one line how large a model by name is, which methods fit it, and what the bases leave to its library.
-
-    Asked once, then kept where neither the model nor an initialiser can change unnoticed.
-    """
-    parts = {part.model_dump_json(): part for part in bases}
-    stays = families.ours(model) and not plugins.installed(plugins.INITIALIZERS)
-    stays = stays and not any(":" in name for part in parts.values() for name in part.names())
-    key = kept.key((*fitting.CODE, Path(__file__)), f"{model.model_dump_json()} {sorted(parts)}") if stays else None
-    return kept.answer("summaries", key, Summary, lambda: Summary(text=_summary(model, list(parts.values())))).text
-
-
-def _summary(model: NamedModel, bases: list[InitializerSpec]) -> str:
+    """Return in one line the size of a model by name, the methods that fit, and what bases leave to its library."""
     from vitinit.initializers.whole_model import WholeModel
 
     said = [
@@ -107,7 +76,7 @@ def _summary(model: NamedModel, bases: list[InitializerSpec]) -> str:
     verdicts = {name: verdict(model, name, "method") for name in registry.names("method")}
     fit = [name for name, one in verdicts.items() if not (one.misfit or one.condition)]
     said.append(f"methods that fit: {', '.join(fit) or 'none'}")
-    for part in bases:
+    for part in {part.model_dump_json(): part for part in bases}.values():
         base, empty = registry.build(part.name, part.params, "base"), fitting.empty_model(model)
         left = base.without_rule(empty) if isinstance(base, WholeModel) else []
         if left:

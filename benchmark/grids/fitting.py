@@ -1,19 +1,14 @@
-"""Compatibility of base and method with a model: asked once, then kept. Imports torch and timm only to ask."""
+"""Compatibility of base and method with a model. Imports torch and timm only to ask."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from vitinit import initializers
-from vitinit.benchmark import fields, models, schedules, signatures, spec
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files import kept
-from vitinit.benchmark.models import registry as families
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
@@ -21,14 +16,6 @@ from vitinit.initializers.foreign import contained
 
 if TYPE_CHECKING:
     from torch import nn
-
-KIND = "fits"
-CODE = (
-    Path(initializers.__path__[0]),
-    Path(models.__path__[0]),
-    *(Path(file) for file in (fields.__file__, schedules.__file__, signatures.__file__, spec.__file__, __file__)),
-)
-"""All of ours that an answer depends on."""
 
 
 class Fit(Frozen):
@@ -45,23 +32,14 @@ class Fit(Frozen):
 def fit(model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
     """Base and method with their defaults filled in, and whether they fit the model.
 
-    To ask, torch and timm are imported and the model is built, which takes seconds; so the answer is kept until their
-    code changes. Where one of the three comes from outside this project (a dotted path, or a plug-in by entry point)
-    it is asked each time: nothing here could tell that its code has changed. Errors are never kept.
+    To ask, torch and timm are imported and the model is built without values.
 
     Raises:
         VitinitError: no such initialiser, or a parameter that it does not take.
     """
 
-    def ask() -> Fit:
-        parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
-        return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
-
-    def worth(answer: Fit) -> bool:
-        return all(_ours(part) for part in (answer.base, answer.method) if part)
-
-    key = kept.key(CODE, repr((model.model_dump_json(), base, method))) if families.ours(model) else None
-    return kept.answer(KIND, key, Fit, ask, worth)
+    parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
+    return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
@@ -120,10 +98,3 @@ def empty_model(model: BaseModelSpec) -> nn.Module:
     from vitinit.benchmark.models.build import without_values
 
     return without_values(model, classes=10)
-
-
-def _ours(part: InitializerSpec) -> bool:
-    """Return True if the initialisers lie in this project: a hash of its code then identifies them."""
-    from vitinit.initializers import registry
-
-    return all(registry.get(name).__module__.startswith("vitinit.initializers.") for name in part.names())

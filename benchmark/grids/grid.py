@@ -9,7 +9,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitinit.benchmark.fields import is_folder_name
-from vitinit.benchmark.files.garbage import no_garbage_collection
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids.parts import HERE, read
 from vitinit.benchmark.grids.resolve import resolve
@@ -30,14 +29,18 @@ def names() -> list[str]:
     return sorted(path.stem for path in (HERE / "grids").glob("*.yaml"))
 
 
+def title(name: str) -> str:
+    """Return the title of a shipped grid."""
+    path = HERE / "grids" / f"{name}.yaml"
+    return str(mapping(read(path), path)["title"])
+
+
 def load(
     name_or_path: str,
     seeds: list[int] | None = None,
     fixed: Mapping[str, Any] | None = None,
 ) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
-
-    torch is imported only for what no grid has asked of these initialisers before (`benchmark/grids/fitting.py`).
 
     Args:
         name_or_path: a name from `names()` or a path that ends in .yaml or .yml.
@@ -65,9 +68,8 @@ def load(
         file = expanded(file, fixed or {})
     except VitinitError as error:
         raise VitinitError(f"grid {path.stem!r}, {error}") from None
-    with no_garbage_collection():
-        series = resolve(file, seeds, path.stem)
-        cells = _cells(series, path.stem)
+    series = resolve(file, seeds, path.stem)
+    cells = _cells(series, path.stem)
     return Grid(path.stem, file.title, cells, _contrasts(file, series))
 
 

@@ -5,20 +5,16 @@ Imports no torch before it is needed: a spec that a record holds is read without
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, JsonValue
 
-from vitinit.benchmark import fields, signatures
+from vitinit.benchmark import signatures
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files import kept
-from vitinit.benchmark.models import family
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.initializers.errors import VitinitError, cause
 from vitinit.initializers.foreign import contained
@@ -26,9 +22,6 @@ from vitinit.initializers.foreign import contained
 if TYPE_CHECKING:
     from torch import nn
 
-KIND = "models"
-HERE = Path(__file__)
-CODE = (*(Path(str(each.__file__)) for each in (fields, signatures, family)), HERE)
 SIZES = ("img_size", "image_size")
 """Names that libraries have for the side of the images."""
 WITHOUT = ("num_classes", "in_chans", *SIZES)
@@ -75,11 +68,6 @@ class NamedModel(BaseModelSpec):
     def constructor(self) -> Callable[..., nn.Module]:
         """The class or function whose signature `args` follow."""
 
-    @property
-    def stays(self) -> bool:
-        """Return True if its code is that of a library whose version is in `kept.key`: counts stay valid."""
-        return False
-
     def checked_args(self) -> dict[str, Any]:
         """Return `args` with the types of the constructor.
 
@@ -94,16 +82,10 @@ class NamedModel(BaseModelSpec):
         Raises:
             VitinitError: it cannot be built, or does not give one score a class.
         """
-        code = (*CODE, Path(inspect.getfile(type(self))))
-
-        def ask() -> NamedModel:
-            with _blamed(self):
-                spec = self.model_copy(update={"args": self.checked_args()})
-            count(spec, CLASSES)
-            return spec
-
-        key = kept.key(code, self.model_dump_json()) if self.stays else None
-        return kept.answer(KIND, key, type(self), ask)
+        with _blamed(self):
+            spec = self.model_copy(update={"args": self.checked_args()})
+        count(spec, CLASSES)
+        return spec
 
     @property
     def size(self) -> int:
@@ -161,12 +143,8 @@ def count(spec: NamedModel, classes: int) -> Counts:
 @cache
 def _count(content: str, of: type[NamedModel], classes: int) -> Counts:
     spec = of.model_validate_json(content)
-
-    def ask() -> Counts:
-        with _blamed(spec):
-            return _counted(spec, classes)
-
-    return kept.answer(KIND, kept.key(CODE, f"{content} {classes}") if spec.stays else None, Counts, ask)
+    with _blamed(spec):
+        return _counted(spec, classes)
 
 
 @contextmanager

@@ -63,11 +63,6 @@ def described() -> dict[str, type[BaseModelSpec]]:
     return {name: family for name, family in families().items() if not family.by_name}
 
 
-def ours(spec: BaseModelSpec) -> bool:
-    """Return True if its model is this project's or timm's: a hash of our code, and timm's version, identify it."""
-    return type(spec).__module__.startswith(f"{__package__}.") and getattr(spec, "stays", True)
-
-
 def by_name(fields: Mapping[str, Any]) -> str:
     """The family of models by name that fields of a grid are of, by the field that holds the name; empty if none."""
     keys = {family.key: name for name, family in families().items() if issubclass(family, NamedModel)}

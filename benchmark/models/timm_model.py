@@ -55,11 +55,6 @@ class TimmModel(NamedModel):
         _check_name(self.timm)
         return type(without_values(self.model_copy(update={"args": {}}), CLASSES))
 
-    @property
-    def stays(self) -> bool:
-        """True: the cache knows timm's version."""
-        return True
-
     def build(self, classes: int) -> nn.Module:
         """By `timm.create_model`, which is told the size of the images where the model has to know it."""
         import timm

@@ -9,12 +9,10 @@ from __future__ import annotations
 import inspect
 from functools import cache
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.signatures import checkable, guess
 from vitinit.benchmark.spec import ADAMW, OptimizerSpec, Recipe
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-KIND = "optimizers"
 OF_THE_RECIPE = ("lr", "weight_decay")
 OF_THE_LOOP = (
     *("params", "foreach", "fused", "capturable", "differentiable", "maximize", "verbose"),
@@ -103,8 +100,7 @@ def parameters(name: str) -> type[BaseModel]:
 def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     """The same with defaults filled in, so that the run's identity does not depend on them; AdamW by itself stays.
 
-    Parameters are checked by their types and by two steps on two small tensors. torch and timm are imported for it,
-    which takes seconds, so the answer is kept. What depends on a library that may go is asked each time.
+    Parameters are checked by their types and by two steps on two small tensors.
 
     Args:
         optimizer: as a recipe names it.
@@ -115,13 +111,6 @@ def resolve(optimizer: OptimizerSpec, decays: bool = True) -> OptimizerSpec:
     """
     if optimizer == ADAMW:
         return optimizer
-    key = kept.key((Path(__file__).parent,), f"{optimizer.model_dump_json()} {decays}")
-    return kept.answer(
-        KIND, key, OptimizerSpec, lambda: _resolved(optimizer, decays), lambda found: not _in_a_library(found.name)
-    )
-
-
-def _resolved(optimizer: OptimizerSpec, decays: bool) -> OptimizerSpec:
     for field in optimizer.params.keys() & {*OF_THE_RECIPE, *OF_THE_LOOP}:
         where = "is a field of the recipe itself" if field in OF_THE_RECIPE else "is not for a recipe to choose"
         raise VitinitError(f"optimizer {optimizer.name!r}: {field} {where}")
@@ -195,12 +184,6 @@ def _of_torch_alone() -> dict[str, str]:
     kinds = (name for name, cls in theirs.items() if issubclass(cls, torch.optim.Optimizer) and name != "Optimizer")
     known = {*list_optimizers(), *own()}
     return {name.lower(): f"torch.optim.{name}" for name in kinds if name.lower() not in known}
-
-
-def _in_a_library(name: str) -> bool:
-    from timm.optim import get_optimizer_info
-
-    return name not in own() and isinstance(get_optimizer_info(name).opt_class, str)
 
 
 @cache

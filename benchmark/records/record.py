@@ -17,8 +17,6 @@ import base64
 import hashlib
 import json
 import math
-import re
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -382,56 +380,6 @@ def from_bytes(data: bytes) -> Outcome:
     if not mark:
         raise VitinitError("has no digest: changed after it was written, or not written by vitinit")
     return outcome
-
-
-_HEAD = re.compile(
-    rb'{\n "schema_version": %d,\n "run_id": "([0-9a-f]{16})",\n "study": "([^"\\]+)",\n "row": (".*"),\n'
-    % SCHEMA_VERSION
-)
-_DONE = b'\n "status": "done",\n'
-_ENVIRONMENT = b'\n "environment": {\n'
-_SOURCE = re.compile(rb'\n   "([^"\\]+)": "([0-9a-f]{16})"')
-_SOURCES = re.compile(rb'\n  "initializers": \{(?:%s,?)+\n  \}' % _SOURCE.pattern)
-_HISTORY, _EPOCH, _LAST = b'\n "history": [', b"\n  {", b"\n  }\n ]"
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A finished run whose digest holds: the file is what was validated when it was written, so it is not parsed.
-
-    All that a plan needs of it, for a fifth of the time.
-    """
-
-    run_id: str
-    study: str
-    row: str
-    last_epoch: bytes = field(repr=False)
-    """JSON."""
-    sources: dict[str, str] = field(repr=False)
-    """As of a `RunRecord`."""
-    status: Literal["done"] = "done"
-
-    @property
-    def last(self) -> EpochRow:
-        """The last epoch, with its score."""
-        return EpochRow.model_validate_json(self.last_epoch)
-
-
-def whole_or_parsed(data: bytes) -> Outcome | Whole:
-    """A finished run as `Whole`; anything else as `from_bytes` reads it.
-
-    Raises:
-        VitinitError: what is wrong with it, in one line.
-    """
-    content, mark, end = data.rpartition(_MARK)
-    head = _HEAD.match(content)
-    close = content.find(_LAST, content.find(_HISTORY))
-    if head and mark and close > 0 and _DONE in content and end == _digest(content) + _END:
-        last_epoch = content[content.rfind(_EPOCH, 0, close) : close] + b"}"
-        found = _SOURCES.search(content, content.rfind(_ENVIRONMENT))
-        sources = {name.decode(): value.decode() for name, value in _SOURCE.findall(found[0])} if found else {}
-        return Whole(head[1].decode(), head[2].decode(), json.loads(head[3]), last_epoch, sources)
-    return from_bytes(data)
 
 
 def _digest(content: bytes) -> bytes:

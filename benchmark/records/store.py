@@ -13,31 +13,17 @@ rows, and what was recorded before would say something else than what came after
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.files.garbage import no_garbage_collection
-from vitinit.benchmark.records.record import (
-    FailureRecord,
-    Outcome,
-    RunRecord,
-    SkipRecord,
-    Whole,
-    from_bytes,
-    to_bytes,
-    whole_or_parsed,
-)
+from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
 from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
 
@@ -49,17 +35,11 @@ SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
 
 SUPERSEDES = {"done": ("failed", "skipped"), "failed": ("skipped",), "skipped": ()}
 
-MAX_BYTES = 2**30
-"""A larger file is no record: one of 10,000 epochs has 2 MB, with a probe after each up to 100."""
-
 OLD_S = 600.0
 """A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
 
 LAYOUT = "LAYOUT"
 """Name of the file with a study's `Layout`."""
-
-_SETTLED_NS = 2 * 10**9
-"""A file changed this recently may change again within the same tick of the file system's clock."""
 
 
 def maps_path(root: Path, study: str, run_id: str) -> Path:
@@ -100,7 +80,7 @@ class Layout(Frozen):
 
 @dataclass
 class Contents:
-    """Everything found in one study, by run_id. A finished run hides its earlier failures and skips."""
+    """Everything found in one study, by run_id. A finished run hides failures and skips, a failure hides skips."""
 
     done: dict[str, RunRecord] = field(default_factory=dict)
     failed: dict[str, FailureRecord] = field(default_factory=dict)
@@ -111,26 +91,11 @@ class Contents:
     """Those of `problems` that cannot be read, and may be valid."""
 
     def settle(self) -> None:
-        """Leave one outcome of each run: a finished one, otherwise the latest."""
+        """Leave one outcome of each run: done before failed before skipped."""
         for run_id in self.done:
             self.failed.pop(run_id, None)
+        for run_id in (*self.done, *self.failed):
             self.skipped.pop(run_id, None)
-        for run_id in self.failed.keys() & self.skipped.keys():
-            later = self.skipped[run_id].written > self.failed[run_id].written
-            del (self.failed if later else self.skipped)[run_id]
-
-
-@dataclass
-class Outline(Contents):
-    """The same without the numbers of finished runs: what a plan needs, in a fraction of the time."""
-
-    done: dict[str, RunRecord | Whole] = field(default_factory=dict)  # type: ignore[assignment]
-
-    def settle(self) -> None:
-        """As there, but a failure hides a later skip, too: what was missing then may be here now."""
-        for run_id in self.failed:
-            self.skipped.pop(run_id, None)
-        super().settle()
 
 
 @dataclass
@@ -147,19 +112,11 @@ class Survey:
     """Temporary files of writers that were killed; they may be deleted."""
 
 
-Kind = TypeVar("Kind", Contents, Outline)
-
-
 class Store:
-    """The records below one results folder.
-
-    One instance remembers the files it has validated: reading again costs little more than looking for changes.
-    """
+    """The records below one results folder."""
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
-        self._known: dict[tuple[str, type], dict[str, tuple[tuple[int, ...], Any]]] = {}
-        """By study, kind of reading and file name: the state of the file when it was read, and what it held."""
 
     def studies(self) -> list[str]:
         """Names of the studies that hold at least one JSON file, or cannot be listed: reading those says why."""
@@ -176,7 +133,7 @@ class Store:
     def strays(self) -> list[Path]:
         """JSON files in the root itself, where no reader looks."""
         try:
-            return [self.root / name for name in sorted(_json_files(str(self.root)))]
+            return [self.root / name for name in sorted(_json_files(self.root))]
         except OSError:
             return []
 
@@ -213,20 +170,8 @@ class Store:
 
     def read(self, study: str) -> Contents:
         """Read and validate every file of a study."""
-        with no_garbage_collection():
-            return self._read(study, Contents, from_bytes)
-
-    def outline(self, study: str) -> Outline:
-        """Look at every file of a study; finished runs are checked by their digest and not parsed."""
-        with no_garbage_collection():
-            return self._read(study, Outline, whole_or_parsed)
-
-    def _read(self, study: str, kind: type[Kind], parse: Callable[[bytes], Any]) -> Kind:
-        contents = kind()
-        folder = str(self.root / study)
-        known = self._known.get((study, kind), {})
-        seen: dict[str, tuple[tuple[int, ...], Any]] = {}
-        now = time.time_ns()
+        contents = Contents()
+        folder = self.root / study
         try:
             names = sorted(_json_files(folder))
         except (FileNotFoundError, NotADirectoryError):
@@ -236,19 +181,17 @@ class Store:
             contents.unreadable.append(contents.problems[-1])
             return contents
         for name in names:
+            path = folder / name
             try:
-                state, outcome = _read(folder, name, study, parse, known.get(name))
+                outcome = _read(path, study)
             except VitinitError as error:
-                if not os.path.lexists(f"{folder}/{name}"):
-                    return self._read(study, kind, parse)  # a run ended, and its record is under another name
-                contents.problems.append(f"{folder}/{name}: {plain(str(error), 240)}")
+                if not os.path.lexists(path):
+                    return self.read(study)  # a run ended, and its record is under another name
+                contents.problems.append(f"{path}: {plain(str(error), 240)}")
                 if isinstance(error, Unreadable):
                     contents.unreadable.append(contents.problems[-1])
                 continue
-            if now - max(state[1:3]) > _SETTLED_NS:
-                seen[name] = (state, outcome)
             getattr(contents, outcome.status)[outcome.run_id] = outcome
-        self._known[study, kind] = seen
         contents.settle()
         return contents
 
@@ -292,8 +235,7 @@ class Store:
         for status in (*SUFFIX, "done"):  # once more at the end: done may have replaced failed meanwhile
             path = self._path(study, run_id, status)
             try:
-                outcome: Outcome = _read(str(path.parent), path.name, study, from_bytes)[1]
-                return outcome
+                return _read(path, study)
             except Unreadable as error:
                 raise VitinitError(f"{path}: {error}") from None
             except VitinitError:
@@ -350,7 +292,7 @@ class Store:
 
     def _holds_records(self, study: str) -> bool:
         try:
-            return any(True for _ in _json_files(str(self.root / study)))
+            return bool(_json_files(self.root / study))
         except (FileNotFoundError, NotADirectoryError):
             return False  # it has just gone
         except OSError:
@@ -362,7 +304,7 @@ class Store:
     def _set_aside_invalid(self, path: Path, study: str) -> None:
         """A damaged file where a record is to go is renamed, not overwritten: it may be all that is left."""
         try:
-            _read(str(path.parent), path.name, study, from_bytes)
+            _read(path, study)
         except Unreadable as error:
             raise OSError(0, str(error)) from None  # it may be valid, and is not ours to rename
         except VitinitError:
@@ -370,51 +312,27 @@ class Store:
                 _aside(path, "invalid")
 
 
-def _json_files(folder: str) -> Iterator[str]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".json"):
-                yield entry.name
+def _json_files(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.suffix == ".json"]
 
 
-def _read(
-    folder: str,
-    name: str,
-    study: str,
-    parse: Callable[[bytes], Any],
-    known: tuple[tuple[int, ...], Any] | None = None,
-) -> tuple[tuple[int, ...], Any]:
-    """One file: its state and its outcome, the known one if the state is the known one.
+def _read(path: Path, study: str) -> Outcome:
+    """Read one file.
 
     Raises:
         VitinitError: it is no valid record of this study; what is wrong, without the path.
     """
     try:
-        # Opening a pipe would wait for its writer for ever.
-        descriptor = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                raise VitinitError("is not a file")
-            state = (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev)
-            if known and known[0] == state:
-                return known
-            if found.st_size > MAX_BYTES:
-                raise VitinitError(f"has {found.st_size:,} bytes, which is more than a record can have")
-            data = os.read(descriptor, found.st_size)
-            while len(data) < found.st_size and (more := os.read(descriptor, found.st_size - len(data))):
-                data += more  # a network file system may give a part at a time
-        finally:
-            os.close(descriptor)
+        data = path.read_bytes()
     except OSError as error:
-        absent = isinstance(error, FileNotFoundError | NotADirectoryError) or error.errno == errno.ELOOP
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
         raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
-    outcome = parse(data)
-    if name != outcome.run_id + SUFFIX[outcome.status]:
+    outcome = from_bytes(data)
+    if path.name != outcome.run_id + SUFFIX[outcome.status]:
         raise VitinitError(f"holds {outcome.status} run {outcome.run_id}")
     if outcome.study != study:
         raise VitinitError(f"belongs to study {outcome.study!r}")
-    return state, outcome
+    return outcome
 
 
 def _aside(path: Path, why: str) -> Path:

@@ -6,7 +6,6 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
@@ -17,9 +16,6 @@ from pydantic_core import to_jsonable_python
 from rich import box
 from rich.table import Table
 
-from vitinit import benchmark, initializers
-from vitinit.benchmark.files import kept
-from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, printable, unknown_name
 from vitinit.runners.options import console
 
@@ -30,8 +26,6 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
-CODE = (Path(initializers.__path__[0]), Path(__file__))
-"""Source files that determine the list of initialisers, where no other package has any."""
 COMMON = ("arch", "width", "depth", "heads")
 """Fields of a model that have a column of their own."""
 SIZES = {"image_size": 32, "patch_size": 4}
@@ -60,58 +54,22 @@ def _chosen(kind: str, name: str | None, names: list[str]) -> list[str]:
     return names if name is None else [name]
 
 
-Lines = dict[str, list[tuple[int, str]]]
-"""Lines with their indents, by initialiser."""
-
-
-class Initializers(BaseModel):
-    """List of initialisers, ready to print."""
-
-    lines: Lines
-    """Its kind, what it does, and a line a parameter."""
-    texts: dict[str, list[str]]
-    """By name, its docstring: paragraphs, items of a list, formulas."""
-    whole: Lines
-    """With default, type and limits of each parameter."""
-
-
 def _initializers(name: str | None) -> None:
-    described = _described()
-    if name is not None:
-        if name in described.lines:
-            texts, whole = described.texts[name], described.whole[name]
-        else:  # a dotted path, or what says why there is none
-            from vitinit.initializers import registry
+    from vitinit.initializers import registry
 
-            cls = registry.get(name)
-            texts, whole = _text(cls), _parameters(cls)
-        for text in texts:
+    if name is not None:
+        cls = registry.get(name)
+        for text in _text(cls):
             _line(text, indent=0, further=2 if text.startswith("- ") else 0)
-        for indent, text in whole:
+        for indent, text in _parameters(cls):
             _line(text, indent)
         return
-    for found, ((indent, first), *rest) in described.lines.items():
+    for found in registry.names():
+        (indent, first), *rest = _description(registry.get(found))
         _line(first, indent, bold=len(found))
         for indent, text in rest:
             _line(text, indent)
     _line("All of one, with types and limits: vitinit list initializers NAME", indent=0)
-
-
-def _described() -> Initializers:
-    """Kept until our code changes; where a package names some of its own, whose code may change too, made anew."""
-
-    def describe() -> Initializers:
-        from vitinit.initializers import registry
-
-        classes = {each: registry.get(each) for each in registry.names()}
-        return Initializers(
-            lines={each: _description(cls) for each, cls in classes.items()},
-            texts={each: _text(cls) for each, cls in classes.items()},
-            whole={each: _parameters(cls) for each, cls in classes.items()},
-        )
-
-    key = None if plugins.installed(plugins.INITIALIZERS) else kept.key(CODE, "")
-    return kept.answer("lists", key, Initializers, describe)
 
 
 def _first_line(documented: type) -> str:
@@ -263,9 +221,8 @@ def _fits(name: str | None) -> None:
     from vitinit.benchmark.grids.fits import IMAGE_SIZE, PATCH_SIZE, fits
     from vitinit.benchmark.models.registry import families
 
-    found = fits()
-    tables = {"base": found.base, "method": found.method}
-    archs = list(next(iter(found.base.values())))
+    tables = fits()
+    archs = list(next(iter(tables["base"].values())))
     notes: dict[str, int] = {}
     for kind, verdicts in tables.items():
         table = _table(kind, *archs)
@@ -280,7 +237,7 @@ def _fits(name: str | None) -> None:
             console.print(table)
             console.print()
     if name is not None:
-        _chosen("initializer or model family", name, [*found.base, *found.method, *archs])
+        _chosen("initializer or model family", name, [*tables["base"], *tables["method"], *archs])
         return
     for note, number in notes.items():
         _line(f"{number}  {note}", indent=0)
@@ -411,32 +368,14 @@ def _augmentation(recipe: Recipe) -> str:
     return ", ".join(name.replace("_", " ") for name in named) or "none"
 
 
-class Grids(BaseModel):
-    """Number of runs and title of each shipped grid, by name."""
-
-    lines: dict[str, tuple[int, str]]
-
-
 def _grids(name: str | None) -> None:
-    table = _table("grid", "runs", "what", right=("runs",))
-    lines = _counted().lines
-    for found in _chosen("grid", name, list(lines)):
-        runs, title = lines[found]
-        table.add_row(found, str(runs), title)
+    from vitinit.benchmark.grids import grid
+
+    table = _table("grid", "what")
+    for found in _chosen("grid", name, grid.names()):
+        table.add_row(found, grid.title(found))
     console.print(table)
-
-
-def _counted() -> Grids:
-    """Kept until our code or a grid changes: to count runs is to resolve them all."""
-    key = kept.key((Path(benchmark.__path__[0]), Path(initializers.__path__[0])), "grids")
-
-    def count() -> Grids:
-        from vitinit.benchmark.grids import grid
-
-        loaded = {each: grid.load(each) for each in grid.names()}
-        return Grids(lines={each: (len(one.cells), one.title) for each, one in loaded.items()})
-
-    return kept.answer("lists", key, Grids, count)
+    _line("Runs of one: vitinit plan GRID", indent=0)
 
 
 def _table(*headings: str, right: tuple[str, ...] = ()) -> Table:

@@ -16,7 +16,7 @@ from rich.styled import Styled
 from rich.table import Table
 
 from vitinit.benchmark.metrics.registry import metric_label
-from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.records.store import Contents, Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.machine import default_device
 from vitinit.runners.launching.choose import limited, load_grid, planned_of
@@ -77,7 +77,7 @@ def status(
 
     store, loaded = Store(results), load_grid(grid, seeds, fixed)
 
-    def look() -> tuple[list[Planned], Outline]:
+    def look() -> tuple[list[Planned], Contents]:
         return planned_of(loaded, store, only, data_dir, recorded=data_dir is None)
 
     def shown() -> Group:
@@ -99,7 +99,7 @@ def status(
             view.update(shown(), refresh=True)
 
 
-def _watch_in_lines(look: Callable[[], tuple[list[Planned], Outline]], interval: float) -> None:
+def _watch_in_lines(look: Callable[[], tuple[list[Planned], Contents]], interval: float) -> None:
     """Print the time and the counts whenever these change, for a log, until nothing is left or until Ctrl-C."""
     said = ""
     with suppress(KeyboardInterrupt):
@@ -136,7 +136,7 @@ def _hours(planned: list[Planned], folder: Path) -> list[str]:
     return [f"{sum(seconds.values()) / 3600:.2f} hours, one run at a time, by records of {machine}{missing}"]
 
 
-def _status(grid: Grid, planned: list[Planned], contents: Outline) -> Group:
+def _status(grid: Grid, planned: list[Planned], contents: Contents) -> Group:
     from vitinit.runners.launching.plan import STATES
 
     table = Table(title=grid.title, box=box.SIMPLE_HEAD)

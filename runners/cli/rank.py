@@ -74,7 +74,7 @@ def rank(
         return train_seeds(ranked, first, end, folder, results, retry_failed)
 
     def failed() -> int:
-        return len(Store(results).outline(study).failed)
+        return len(Store(results).read(study).failed)
 
     judging = [study, "--results", str(results)]
     code, done, plan = 0, recorded(ranked, results, retry_failed), ranked.looks

@@ -25,7 +25,7 @@ def studies(results: ResultsOption = LOCAL) -> None:
         table.add_column(heading, justify="right" if heading not in ("study", "last change") else "left")
     problems: list[str] = []
     for name in names:
-        contents, survey = store.outline(name), store.survey(name)
+        contents, survey = store.read(name), store.survey(name)
         problems += contents.problems
         size, changed = _size_and_time(results / name)
         numbers = (len(contents.done), len(contents.failed), survey.unfinished)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.records.store import Contents, Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
 from vitinit.runners.options import LOCAL
@@ -54,7 +54,7 @@ def planned_of(
     data_dir: Path | None,
     recorded: bool = False,
     missing: Callable[[DatasetSpec], str | None] | None = None,
-) -> tuple[list[Planned], Outline]:
+) -> tuple[list[Planned], Contents]:
     """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.runners.launching.plan import plan as plan_grid

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.records.store import Layout, Outline, Store
+from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
@@ -254,7 +254,7 @@ class Todo:
     display: Display
     setting: Setting
     planned: list[Planned]
-    contents: Outline
+    contents: Contents
     wanted: tuple[State, ...]
     """The states of runs that are carried out."""
     anew: dict[str, Cell]
@@ -410,7 +410,7 @@ def _submitting(stack: ExitStack, results: Path, study: str) -> Claim:
     return lock
 
 
-def _settled(planned: list[Planned], contents: Outline, setting: Setting) -> list[Planned]:
+def _settled(planned: list[Planned], contents: Contents, setting: Setting) -> list[Planned]:
     """Record the failures of jobs that are gone, and return the runs with them."""
     from vitinit.runners.launching.cluster import settle
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.schema import Cell, Grid
-from vitinit.benchmark.records.store import Outline, Store
+from vitinit.benchmark.records.store import Contents, Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
@@ -43,7 +43,7 @@ def plan(
     data_dir: Path,
     recorded: bool = False,
     missing: Callable[[DatasetSpec], str | None] | None = None,
-) -> tuple[list[Planned], Outline]:
+) -> tuple[list[Planned], Contents]:
     """Return what each run of a grid needs; nothing is written.
 
     A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
@@ -63,7 +63,7 @@ def plan(
     owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
     look = jobs.look(store.root, grid.name)
     handed = look.handed
-    contents = store.outline(grid.name)
+    contents = store.read(grid.name)
     why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
     launched = recorded and grid.name in store.folders()
 
@@ -100,7 +100,7 @@ def plan(
     return [_with(item, reasons.get(item.cell.run_id)) for item in found], contents
 
 
-def labels(planned: list[Planned], contents: Outline) -> dict[str, str]:
+def labels(planned: list[Planned], contents: Contents) -> dict[str, str]:
     """The rows whose finished runs were all recorded under one other label, with that label; tables go by it."""
     found: dict[str, set[str]] = {}
     for item in planned:

@@ -256,7 +256,7 @@ def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:
     """Return how many seeds, from the first on, have nothing left to do."""
     from vitinit.benchmark.grids.grid import load
 
-    found = Store(results).outline(ranked.grid.stem)
+    found = Store(results).read(ranked.grid.stem)
     over = found.done.keys() | (set() if retry_failed else found.failed.keys())
     open_seeds = {cell.spec.seed for cell in load(str(ranked.grid)).cells if cell.run_id not in over}
     return next((i for i, seed in enumerate(ranked.looks.seeds) if seed in open_seeds), len(ranked.looks.seeds))

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from vitinit.benchmark.models.named import NamedModel
-from vitinit.benchmark.records.store import Outline
+from vitinit.benchmark.records.store import Contents
 from vitinit.benchmark.terminal import Terminal, aligned
 from vitinit.initializers.errors import count, plain
 
@@ -23,7 +23,7 @@ SHOWN = 8
 """So many reasons why runs wait are listed."""
 
 
-def print_plan(grid: Grid, planned: list[Planned], contents: Outline, console: Terminal) -> None:
+def print_plan(grid: Grid, planned: list[Planned], contents: Contents, console: Terminal) -> None:
     """The counts, then a line for each run; labels fold on a terminal that is too narrow, and elsewhere nothing."""
     rows = [("run", "row", "dataset", "seed", "epochs", "state")]
     for item in planned:
@@ -62,7 +62,7 @@ def counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{counts[each]} {each}" for each in STATES if counts[each])
 
 
-def details(planned: list[Planned], contents: Outline) -> list[str]:
+def details(planned: list[Planned], contents: Contents) -> list[str]:
     """Lines on what needs a sentence: who runs what, which dataset is missing, which file is no record."""
     lines = [f"live {p.cell.run_id}, {p.cell.describe()}: {p.reason}" for p in planned if p.state == "live"]
     for state in ("queued", "to do"):
@@ -76,7 +76,7 @@ def details(planned: list[Planned], contents: Outline) -> list[str]:
     return lines
 
 
-def not_records(planned: list[Planned], contents: Outline) -> list[str]:
+def not_records(planned: list[Planned], contents: Contents) -> list[str]:
     """A line for each file that is no record, and what will become of it."""
     again = {item.cell.run_id for item in planned if item.state in ("to do", "failed")}
     lines = []
@@ -90,7 +90,7 @@ def not_records(planned: list[Planned], contents: Outline) -> list[str]:
     return lines
 
 
-def recorded_otherwise(planned: list[Planned], contents: Outline) -> list[str]:
+def recorded_otherwise(planned: list[Planned], contents: Contents) -> list[str]:
     """A line for each row that is recorded under another label, and for each initialiser whose file was another."""
     from vitinit.runners.launching.plan import labels
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,13 +22,24 @@ import torch
 from torch import Tensor
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.files.kept import folder
 
 LIMIT_BYTES = 2**30
 """Size limit of the folder: beyond it the oldest files are removed."""
 
 MACHINE = ("packages", "platform", "processor", "cpu", "blas", "cuda", "cudnn", "driver", "gpu", "flags", "variables")
 """Facts of an environment that fix the bits of a solution: the libraries, the processor, the number of threads, ..."""
+
+
+def folder() -> Path | None:
+    """Return the folder below $VITINIT_CACHE, $XDG_CACHE_HOME or ~/.cache; None where the first is `off`."""
+    ours = os.environ.get("VITINIT_CACHE", "")
+    if ours == "off":
+        return None
+    if ours:
+        return Path(ours) / "solutions"
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    # As the specification of XDG has it, a relative path is not valid.
+    return Path(given if Path(given).is_absolute() else os.path.expanduser("~/.cache")) / "vitinit/solutions"  # noqa: PTH111
 
 
 @dataclass
@@ -43,7 +55,7 @@ class Solutions:
 
     def __call__(self, inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Return the result of `solve`, on the CPU where it was read; an error that it raises is passed on."""
-        if (root := folder("solutions")) is None:
+        if (root := folder()) is None:
             return solve()
         path = root / f"{self._key(inputs)}.pt"
         kept = _read(path)

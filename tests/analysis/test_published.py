@@ -120,7 +120,6 @@ BESIDE: dict[str, dict[tuple[str, str], float]] = {
 def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     """Only a cell that has a number is asked whether its method fits the model: asking takes the longest."""
     fits = fitting.misfit
-    monkeypatch.setenv("VITINIT_CACHE", "off")
     monkeypatch.setattr(fitting, "misfit", lambda *_: "")
     for name in grid.names():
         several = name in ("table4", "table6")

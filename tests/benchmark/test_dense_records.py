@@ -10,7 +10,7 @@ from stored_records import REFERENCE
 
 from tests.synthetic_masks import dense, history
 from vitinit.benchmark.records.export import tables
-from vitinit.benchmark.records.record import RunRecord, Whole, from_bytes, to_bytes, whole_or_parsed
+from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store
 
 
@@ -25,9 +25,6 @@ def test_a_record_comes_back_with_its_mean_iou_and_no_top1() -> None:
     assert (record.metric, record.score, record.best) == ("miou", 41.5, (2, 41.5))
     assert record.last.scored() == "mean IoU 41.5%"
     assert [row.test_top1 for row in record.history] == [None, None]
-    whole = whole_or_parsed(to_bytes(record))
-    assert isinstance(whole, Whole)
-    assert (whole.last.metric, whole.last.score) == ("miou", 41.5)
 
 
 def test_a_record_of_before_gains_no_field() -> None:

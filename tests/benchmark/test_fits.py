@@ -1,4 +1,4 @@
-"""The table of what fits what: as carrying it out says, and as a plan says; kept while the code is as it was."""
+"""The table of what fits what: as carrying it out says, and as a plan says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-from vitinit.benchmark.files import kept
 from vitinit.benchmark.grids import fits as table
 from vitinit.benchmark.grids.fits import fits, smallest
 from vitinit.benchmark.grids.fitting import fit
@@ -25,9 +24,7 @@ OURS = ("convit", "convmixer", "vit")
 @pytest.fixture(scope="module")
 def found() -> table.Fits:
     """The whole table, asked once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("VITINIT_CACHE", "off")
-        return fits()
+    return fits()
 
 
 def images(_: int) -> torch.Tensor:
@@ -38,11 +35,11 @@ def images(_: int) -> torch.Tensor:
 @pytest.mark.parametrize("arch", described())
 def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(found, arch: str) -> None:
     spec = smallest(arch)
-    assert set(found.base) == set(registry.names("base"))
-    assert set(found.method) == set(registry.names("method"))
+    assert set(found["base"]) == set(registry.names("base"))
+    assert set(found["method"]) == set(registry.names("method"))
     model: Any = build_model(spec, 10)
-    for name, kind in [*((name, "base") for name in found.base), *((name, "method") for name in found.method)]:
-        verdict = {**found.base, **found.method}[name][arch]
+    for name, kind in [*((name, "base") for name in found["base"]), *((name, "method") for name in found["method"])]:
+        verdict = {**found["base"], **found["method"]}[name][arch]
         assert bool(verdict.condition) == (name == "placebo")
         given = {
             "placebo": {"of": "lsuv"},
@@ -64,33 +61,14 @@ def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(found, ar
 
 def test_no_family_is_without_a_base_and_none_with_attention_without_mimetic(found) -> None:
     for arch in described():
-        assert not found.base["kaiming_uniform"][arch].misfit
-        assert not found.base["trunc_normal"][arch].misfit
+        assert not found["base"]["kaiming_uniform"][arch].misfit
+        assert not found["base"]["trunc_normal"][arch].misfit
     for method in ("mimetic", "impulse"):
-        assert [arch for arch in OURS if found.method[method][arch].misfit] == ["convmixer"]
+        assert [arch for arch in OURS if found["method"][method][arch].misfit] == ["convmixer"]
 
 
 def test_a_plan_says_the_same(found) -> None:
     for method in ("mimetic", "impulse", "convit_gpsa"):
-        for arch, verdict in found.method[method].items():
+        for arch, verdict in found["method"][method].items():
             answer = fit(smallest(arch), {"name": "trunc_normal"}, {"name": method})
             assert bool(answer.misfit) == bool(verdict.misfit), (method, arch)
-
-
-def test_the_table_is_kept_and_asked_anew_when_code_changes(found, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    asked: list[str] = []
-
-    def counted(model: Any, name: str, kind: Any) -> Any:
-        asked.append(name)
-        return found.base["zero"]["vit"]
-
-    monkeypatch.setattr(table, "verdict", counted)
-    first = fits()
-    questions = len(registry.names()) * len(described())
-    assert len(asked) == questions
-    assert fits() == first
-    assert len(asked) == questions
-    monkeypatch.setattr(kept, "_version", lambda code: "another")
-    assert fits() == first
-    assert len(asked) == 2 * questions

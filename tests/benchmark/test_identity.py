@@ -19,12 +19,8 @@ from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture(autouse=True)
-def _nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every initialiser is asked anew for its parameters: nothing is read from the cache.
-
-    Whether it fits the model decides no run_id, and takes the longest to ask.
-    """
-    monkeypatch.setenv("VITINIT_CACHE", "off")
+def _unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether an initialiser fits the model decides no run_id, and takes the longest to ask."""
     monkeypatch.setattr(fitting, "misfit", lambda *_: "")
 
 

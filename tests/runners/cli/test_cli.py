@@ -389,7 +389,7 @@ def test_runs_of_before_are_named_by_plan_status_and_run(tmp_path, here, monkeyp
     assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes")[0] == 0
     store = Store(tmp_path / "results/local")
     of_file = hashlib.sha256(EDITED.encode()).hexdigest()[:16]
-    whole = store.outline("tiny").done
+    whole = store.read("tiny").done
     for run_id, record in store.read("tiny").done.items():
         assert record.environment["initializers"] == record.sources == whole[run_id].sources
         assert record.sources["mine:Mine"] == of_file
@@ -423,7 +423,7 @@ def test_a_row_with_a_new_label_keeps_the_one_of_its_records(tmp_path, here):
     assert here("run", "tiny.yaml", "--executor", "inline", "--no-probes")[0] == 0
     layout = store.layout("tiny")
     assert layout.rows == ["Base", "Mimetic é"]
-    assert {record.row for record in store.outline("tiny").done.values()} == {"Base", "Mimetic é"}
+    assert {record.row for record in store.read("tiny").done.values()} == {"Base", "Mimetic é"}
     assert "is recorded as" not in here("plan", "tiny.yaml")[1]
     renamed('Mimetic, "ours"')
     for command in ("plan", "status", "run"):

@@ -209,19 +209,6 @@ def test_datasets_are_listed_with_their_numbers_and_each_name_once(here) -> None
     assert "digits" not in here("list", "datasets", "flowers")[1]
 
 
-def test_the_list_of_grids_is_the_same_once_it_is_kept(here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITINIT_CACHE", str(tmp_path / "cache"))
-    names = ["small", "smoke"]
-    monkeypatch.setattr(grid, "names", lambda: names)
-    first = here("list", "grids")[1]
-    (kept,) = (tmp_path / "cache" / "lists").iterdir()
-    written = kept.stat().st_mtime_ns
-    assert here("list", "grids")[1] == first
-    assert kept.stat().st_mtime_ns == written
-    for name in names:
-        assert re.search(rf"^{name} +{len(grid.load(name).cells)} ", first, flags=re.MULTILINE)
-
-
 def test_what_fits_what_is_a_table_with_reasons(here) -> None:
     printed = here("list", "fits")[1]
     assert "choose a ConViT" in " ".join(printed.split()), "the name of another family is not taken to pieces"
@@ -345,7 +332,6 @@ def test_a_method_without_a_docstring_is_listed_with_the_others(here, monkeypatc
     Bare.__doc__ = None
     initializers.names()  # all files are read before one is added
     monkeypatch.setitem(initializers.REGISTRY.known, "bare", Bare)
-    monkeypatch.setenv("VITINIT_CACHE", "off")
     for words in ((), ("bare",)):
         code, printed = here("list", "initializers", *words)
         assert (code, "bare (method)" in printed) == (0, True)
