@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +35,11 @@ DATASETS = (
     "imagenet",
 )
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
+PROBES = (
+    *("nonlocality", "nonlocality_reference", "attention_entropy", "effective_receptive_field", "impulse_mass"),
+    "gating",
+)
+"""Quantities of probes that records name; others are in `more`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +158,38 @@ class Study:
         rows.sort(key=lambda row: (order[row["column"]], order[row["row"]], row["seed"], row["run_id"]))
         return pd.DataFrame(rows)
 
+    @cached_property
+    def epochs(self) -> pd.DataFrame:
+        """One row per finished run and epoch after which it was evaluated."""
+        import pandas as pd
+
+        lines = [
+            (run.run_id, row, column, run.spec.seed, epoch, score)
+            for (column, row), runs in self.cells.items()
+            for run in runs
+            for epoch, score in run.evaluated.items()
+        ]
+        return pd.DataFrame(lines, columns=["run_id", "row", "column", "seed", "epoch", "score"])
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """One row per finished run, probed epoch, quantity, layer and head (1 where a quantity has none), from 1 on."""
+        import pandas as pd
+
+        lines = []
+        for (column, row), runs in self.cells.items():
+            for run in runs:
+                for probe in run.probes:
+                    measured = {name: getattr(probe, name) for name in PROBES} | probe.more
+                    for quantity, layers in measured.items():
+                        for layer, heads in enumerate(layers or [], 1):
+                            for head, value in enumerate(heads if isinstance(heads, list) else [heads], 1):
+                                if value is not None:
+                                    where = (run.run_id, row, column, run.spec.seed, probe.epoch)
+                                    lines.append((*where, quantity, layer, head, value))
+        names = ["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
+        return pd.DataFrame(lines, columns=names)
+
     @property
     def lower_is_better(self) -> bool:
         """True where a low score is a good one."""
@@ -192,6 +230,15 @@ class Study:
             reasons += self.contents.problems
             first = f"; first reason: {one_line(reasons[0], 160)}" if reasons else ""
             raise VitinitError(f"study {self.name!r} in {self.folders[0]} holds no finished run{first}")
+
+
+def mean_distance(side: int) -> float:
+    """Return the nonlocality of uniform attention: mean distance of two tokens of a grid, one and itself included."""
+    offsets = range(1 - side, side)
+    by_offset = (
+        (side - abs(down)) * (side - abs(across)) * math.hypot(down, across) for down in offsets for across in offsets
+    )
+    return sum(by_offset) / side**4
 
 
 def home(folders: Sequence[Path]) -> Path:

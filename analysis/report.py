@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from vitinit.analysis.plotting import style
+    from vitinit.analysis.figures import style
 
     found = frame.load_all(args.results, args.study)
     studies = [study for study in found if study.contents.done]
@@ -165,9 +165,9 @@ def _figures(study: frame.Study, baseline: str | None, broken: list[VitinitError
             broken.append(error)
             continue
         if figures:
-            yield Drawn(drawing.name, drawing.caption, [_svg(figure) for figure in figures.values()])
+            yield Drawn(drawing.name, drawing.caption, [_svg(figure.figure) for figure in figures.values()])
         for figure in figures.values():
-            plt.close(figure)
+            plt.close(figure.figure)
 
 
 def _place(name: str) -> int:
@@ -180,7 +180,7 @@ def _svg(figure: Figure) -> Markup:
     """Return a figure as part of a page: transparent, black text and lines in the page's own colour."""
     from markupsafe import Markup, escape
 
-    from vitinit.analysis.plotting import style
+    from vitinit.analysis.figures import style
 
     title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
     text = style.to_svg(figure)

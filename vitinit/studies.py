@@ -101,9 +101,9 @@ class StudyResults:
         """
         import matplotlib.pyplot as plt
 
+        from vitinit.analysis.figures import style
         from vitinit.analysis.figures.registry import FIGURES
         from vitinit.analysis.figures.scaling import over
-        from vitinit.analysis.plotting import fonts, style
 
         study, known = self._read(), {drawing.name: drawing for drawing in FIGURES.entries()}
         study.require_runs()
@@ -111,14 +111,13 @@ class StudyResults:
             raise unknown_name("figure", figure, known)
         with plt.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
-            fonts.use_for([study])
             chosen = [known[figure]] if figure else list(known.values())
             figures = over(study, x) if x else next((found for one in chosen if (found := one.figures(study))), {})
         if not figures:
             raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
         for each in figures.values():
-            plt.close(each)
-        return PlotView(figures)
+            plt.close(each.figure)
+        return PlotView({name: each.figure for name, each in figures.items()})
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from vitinit.analysis.curves.probed import without_probes
+from vitinit.analysis.curves.layers import without_probes
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import drawing
 

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.train_size import over_sizes, several_sizes, sizes_panel
+from vitinit.analysis.figures.scaling import lines, several_sizes
+from vitinit.analysis.figures.style import file_part, score_name
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import BAND, file_part, legend, panels, safe, score_name, span
-from vitinit.analysis.series import Chart
 from vitinit.analysis.tables import gap
-from vitinit.analysis.tables.notes import compared_with
 from vitinit.analysis.tables.shared import check_baseline
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
-
-
-@CURVES.numbers("sample_efficiency")
-def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Chart]:
-    """A chart per dataset with several train sizes: the score, and beside it the gain relative to the base's.
-
-    Which row is the base of which: as in the table of gaps.
-    """
-    check_baseline(baseline, [study])
-    baselines = gap.baselines(study, baseline)
-    charts = {}
-    for name, runs in several_sizes(study).items():
-        gains = relative_gains(runs, baselines)
-        if gains.empty:
-            continue
-        compared = {row: other for row, other in baselines.items() if row in set(gains["row"])}
-        base = compared_with(compared) if len(set(compared.values())) == 1 else "the own base"
-        accuracy = sizes_panel(score_name(runs), runs, "score", f"{score_name(runs)} (%)", study)
-        gain = sizes_panel(f"gain relative to {base}", gains, "gain", "gain (%)", study)
-        panels = [accuracy, replace(gain, reference=0.0)]
-        charts[f"sample_efficiency-{file_part([name])}"] = Chart("Sample efficiency", name, panels)
-    return charts
+    from seaborn import FacetGrid
 
 
 @CURVES.add(
@@ -49,28 +23,25 @@ def over_train_size(study: Study, baseline: str | None = None) -> dict[str, Char
     place=8,
     to_baseline=True,
 )
-def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Figure]:
-    """A figure per dataset with several train sizes: the score, and beside it the gain relative to the base's."""
-    sizes = {f"sample_efficiency-{file_part([name])}": runs for name, runs in several_sizes(study).items()}
-    figures = {}
-    for name, chart in over_train_size(study, baseline).items():
-        runs = sizes[name]
-        epochs = span(runs["epochs"])
-        title = f"{chart.title}, {safe(chart.where)}: {epochs} epoch{'s' * (epochs != '1')}"
-        figure, grid = panels(2, 2.3, title, BAND)
-        handles = [over_sizes(axes, panel, study) for axes, panel in zip(grid, chart.panels, strict=True)]
-        legend(figure, study, handles[0])
-        for axes, panel in zip(grid, chart.panels, strict=True):
-            axes.set_ylabel(panel.scale.y)
-            n = span(int(each) for numbers in panel.lines.values() for each in numbers.n)
-            axes.set_title(textwrap.fill(f"{safe(panel.title)}: n={n}", 40))
-        grid[1].axhline(0, color="black", linewidth=0.8, zorder=1)
-        figures[name] = figure
+def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
+    """Draw, for each dataset with several train sizes, the score, and the gain relative to the base's (Figure 2a)."""
+    import pandas as pd
+
+    check_baseline(baseline, [study])
+    bases, figures = gap.baselines(study, baseline), {}
+    for name, runs in several_sizes(study).items():
+        gains = relative_gains(runs, bases)
+        if len(gains):
+            scores = runs.assign(column=f"{score_name(runs)} (%)", x=runs["train_images"], value=runs["score"])
+            gains = gains.assign(column="gain relative to the base (%)", x=gains["train_images"], value=gains["gain"])
+            data = pd.concat([scores, gains])[["column", "row", "seed", "x", "value"]].reset_index(drop=True)
+            title = f"Sample efficiency, {name}"
+            figures[f"sample_efficiency-{file_part(name)}"] = lines(data, "training images", "", title, study.rows)
     return figures
 
 
 def relative_gains(runs: pd.DataFrame, baselines: dict[str, str]) -> pd.DataFrame:
-    """The score over the base's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
+    """Return the score over the base's of the same seed and size, minus 1, in percent: runs with a column `gain`."""
     pairs = ["train_images", "seed"]
     theirs = runs[runs["score"] > 0][["row", *pairs, "score"]].rename(columns={"row": "baseline"})
     ours = runs.assign(baseline=runs["row"].map(baselines)).dropna(subset="baseline")

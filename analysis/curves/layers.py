@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean, mean
+from statistics import mean
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.curves.probed import NARROWEST, WIDEST, coincide, outer_labels, probed
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import (
-    BAND,
-    LineStyle,
-    counted,
-    file_part,
-    legend_below,
-    line_with_band,
-    panel_title,
-    panels,
-    safe,
-)
-from vitinit.analysis.series import Chart, Line, Panel, Scale, lines, mean_distance
+from vitinit.analysis.figures.style import SD, file_part, finish, present, size, ticks
+from vitinit.analysis.frame import PROBES, Study, mean_distance
 from vitinit.analysis.unread import marked, said
-from vitinit.benchmark.records.record import Probe, RunRecord
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
+    from seaborn import FacetGrid
 
-LIGHTEST = 0.87
-"""Lightest shade of viridis in use: its yellow end is invisible on white."""
+NAMED = 4
+"""Upper limit of cells without probes that are named."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +27,10 @@ class Quantity:
 
     title: str
     axis: str
-    of: Callable[[Probe], list[float] | None]
-    """A number per layer, from the input on; None where a run has none."""
-    uniform: Callable[[int], float] | None
+    uniform: Callable[[int], float] | None = None
     """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
-    over: str = "heads and seeds"
-    """Dimension that lines are the mean over."""
     reference: str = "uniform attention"
-    """Name of the value of `uniform`, for the title."""
+    """Name of the value of `uniform`."""
     why_none: str = "no record holds probes"
     caption: str = ""
     """Reading help, in a sentence."""
@@ -61,48 +41,35 @@ def mean_distance_from_centre(side: int) -> float:
     return mean(math.hypot(down - side // 2, across - side // 2) for down in range(side) for across in range(side))
 
 
-def _over_heads(layers: Sequence[float | Sequence[float | None] | None] | None) -> list[float] | None:
-    """The mean of each layer over the heads that have a number; None where a layer has none."""
-    by_layer = [heads if isinstance(heads, Sequence) else [heads] for heads in layers or ()]
-    known = [[head for head in heads if head is not None] for heads in by_layer]
-    return [fmean(heads) for heads in known] if known and all(known) else None
-
-
 QUANTITIES = {
     "nonlocality": Quantity(
         "Nonlocality",
         "nonlocality (tokens)",
-        lambda probe: _over_heads(probe.nonlocality),
         mean_distance,
         caption="The lower a line, the more local is the attention of its layer.",
     ),
     "nonlocality_reference": Quantity(
         "Nonlocality as the released ConViT code computes it",
         "nonlocality (tokens)",
-        lambda probe: _over_heads(probe.nonlocality_reference),
         mean_distance,
         caption="Layers are fed patches without positions, so only GPSA is local by these, and no ViT compares to it.",
     ),
     "attention_entropy": Quantity(
         "Entropy of attention",
         "entropy (nats)",
-        lambda probe: _over_heads(probe.attention_entropy),
         lambda side: math.log(side**2),
         caption="The lower a line, the fewer tokens its layer looks at.",
     ),
     "effective_receptive_field": Quantity(
         "Radius of the effective receptive field",
         "radius (tokens)",
-        lambda probe: probe.effective_receptive_field,
         mean_distance_from_centre,
-        "seeds",
         "all patches count alike",
         caption="The higher a line, the further away in the image is what a token depends on after that layer.",
     ),
     "impulse_mass": Quantity(
         "Attention on the target of the initialisation",
         "share of attention",
-        lambda probe: _over_heads(probe.impulse_mass),
         lambda side: side**-2,
         why_none="no record holds probes of a target",
         caption="A line that falls leaves the target which the initialisation has set.",
@@ -110,103 +77,49 @@ QUANTITIES = {
 }
 
 
-def charts(study: Study, name: str) -> dict[str, Chart]:
-    """A quantity over epochs, 0 being the initialisation: a chart per dataset, a panel per row, a line per layer."""
-    return dict(_charts(study, name, QUANTITIES[name]))
+def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> dict[str, FacetGrid]:
+    """Draw a quantity over epochs, 0 being the initialisation: a figure per dataset, a panel per row."""
+    import seaborn as sns
 
-
-def over_epochs(study: Study, name: str) -> dict[str, Figure]:
-    """The same as figures."""
-    return {file: _figure(chart) for file, chart in charts(study, name).items()}
-
-
-def _charts(study: Study, name: str, quantity: Quantity) -> Iterator[tuple[str, Chart]]:
-    for column, cells in probed(study).items():
-        having = {row: its for row, runs in cells.items() if (its := [r for r in runs if quantity.of(r.probes[0])])}
-        panels, scale = [], Scale("epoch", quantity.axis, "layer")
-        lines_of = _lines(having, quantity) if having else {}
-        for row, runs in having.items():
-            side = runs[0].spec.model.attention_side
-            reference = quantity.uniform(side) if quantity.uniform and side else None
-            title = f"{row}: n={len(runs)}{marked(runs)}"
-            panels.append(Panel(title, column, scale, lines_of[row], row, reference))
-        if panels:
-            dotted = quantity.reference if quantity.uniform else ""
-            note = said(run for runs in having.values() for run in runs)
-            yield f"{name}-{file_part([column])}", Chart(quantity.title, column, panels, quantity.over, dotted, note)
-
-
-def _lines(cells: dict[str, list[RunRecord]], quantity: Quantity) -> dict[str, dict[str, Line]]:
-    """By row and layer."""
-    import pandas as pd
-
-    values = pd.DataFrame(
-        [
-            ((row, layer), probe.epoch, value)
-            for row, runs in cells.items()
-            for run in runs
-            for probe in run.probes
-            for layer, value in enumerate(quantity.of(probe) or [], 1)
-        ],
-        columns=["line", "epoch", "value"],
-    )
-    found: dict[str, dict[str, Line]] = {row: {} for row in cells}
-    for (row, layer), its in lines(values.groupby(["line", "epoch"])["value"]).items():
-        found[row][f"layer {layer}"] = its
-    return found
-
-
-def _figure(chart: Chart) -> Figure:
-    title = textwrap.fill(f"{safe(chart.title)}, {safe(chart.where)}", 90)
-    caption = BAND.replace("seeds", chart.over, 1)
-    caption += f"; dotted: {chart.reference}" if chart.reference else ""
-    caption += f"\n{chart.note}" if chart.note else ""
-    count = len(chart.panels)
-    figure, grid = panels(count, 1.45 if count > 3 else 1.9, title, caption, sharex=True, sharey=True)
-    depth = max(len(panel.lines) for panel in chart.panels)
-    handles: dict[str, Line2D] = {}
-    for axes in grid:
-        axes.autoscale(False)  # until all is drawn: with shared axes, every line would scale every panel
-    for axes, panel in zip(grid, chart.panels, strict=True):
-        handles |= _draw(axes, panel, depth)
-        if panel.reference is not None:
-            axes.axhline(panel.reference, color="black", linewidth=0.8, linestyle=":")
-        axes.grid()
-    for axes in grid:
-        axes.autoscale(True)
-    low, high = grid[0].get_ylim()
-    for axes, panel in zip(grid, chart.panels, strict=True):
-        same = " (layers coincide)" if coincide(list(panel.lines.values()), high - low) else ""
-        row = panel.row or ""
-        panel_title(axes, safe(row) + panel.title.removeprefix(row) + same)  # a long label loses its own end
-    outer_labels(grid, chart.panels[0].scale.y)
-    legend_below(figure, list(handles.values()), counted("layer", len(handles)), length=1.0)
-    return figure
-
-
-def _draw(axes: Axes, panel: Panel, depth: int) -> dict[str, Line2D]:
-    """Lines by layer."""
-    import matplotlib as mpl
-    import numpy as np
-
-    colours = mpl.colormaps["viridis"](np.linspace(0, LIGHTEST, depth))
-    widths = np.linspace(WIDEST, NARROWEST, depth)
-    handles = {}
-    for place, (layer, numbers) in enumerate(panel.lines.items()):
-        handles[layer] = line_with_band(axes, numbers, LineStyle(mpl.colors.to_hex(colours[place])))
-        handles[layer].set_linewidth(widths[place])
-    return handles
-
-
-@CURVES.numbers("more")
-def more_charts(study: Study) -> dict[str, Chart]:
-    """Probes that the schema of records does not name, each over epochs."""
-    names = {name for run in study.contents.done.values() for probe in run.probes for name in probe.more}
-    return {
-        file: chart
-        for name in sorted(names)
-        for file, chart in _charts(study, f"more-{file_part([name])}", _other(name))
-    }
+    quantity = quantity or QUANTITIES[name]
+    data = study.probes[study.probes["quantity"] == name]
+    keys = ["column", "row", "seed", "epoch", "layer"]
+    of_runs = data.groupby(keys, as_index=False, sort=False)["value"].mean()  # over heads
+    figures = {}
+    for column in present(study.columns, of_runs["column"]):
+        its = of_runs[of_runs["column"] == column].reset_index(drop=True)
+        rows = present(study.rows, its["row"])
+        across, depth = 3 if len(rows) <= 12 else 5, its["layer"].nunique()
+        grid = sns.relplot(
+            its,
+            kind="line",
+            x="epoch",
+            y="value",
+            hue="layer",
+            palette=sns.color_palette("viridis", depth + 1)[:depth],
+            errorbar="sd",
+            col="row",
+            col_order=rows,
+            legend="full",
+            facet_kws={"legend_out": False},
+            **{"marker": "o", "markersize": 3.5, **size(len(rows), 1.6 if len(rows) > 3 else 2.1, across)},
+        )
+        runs = {row: [run for run in study.cells[column, row] if run.probes] for row in rows}
+        for row, axes in grid.axes_dict.items():
+            side = runs[row][0].spec.model.attention_side
+            if quantity.uniform and side:
+                axes.axhline(quantity.uniform(side), color="black", linewidth=0.8, linestyle=":")
+        ticks(grid, its["epoch"])
+        grid.set_axis_labels("epoch", quantity.axis)
+        for text in grid.legend.get_texts():
+            text.set_text(f"layer {text.get_text()}")
+        note = SD.replace("seeds", "heads and seeds", 1)
+        note += f"; dotted: {quantity.reference}" if quantity.uniform else ""
+        note = "; ".join(filter(None, [note, said(run for its in runs.values() for run in its)]))
+        titles = {row: f"{row}: n={len(its)}{marked(its)}" for row, its in runs.items()}
+        label = name if name in QUANTITIES else f"more-{file_part(name)}"
+        figures[f"{label}-{file_part(column)}"] = finish(grid, f"{quantity.title}, {column}", note, titles)
+    return figures
 
 
 @CURVES.add(
@@ -214,18 +127,20 @@ def more_charts(study: Study) -> dict[str, Chart]:
     "no record holds probes that have no figure of their own",
     caption="Which layers change as the model trains, and do the rows end alike?",
 )
-def more(study: Study) -> dict[str, Figure]:
-    """The same as figures."""
-    return {file: _figure(chart) for file, chart in more_charts(study).items()}
-
-
-def _other(name: str) -> Quantity:
-    def of(probe: Probe) -> list[float] | None:
-        return _over_heads(probe.more.get(name))
-
-    return Quantity(name, "", of, None)
+def more(study: Study) -> dict[str, FacetGrid]:
+    """Draw probes that the schema of records does not name."""
+    names = sorted(set(study.probes["quantity"]) - set(PROBES))
+    return {file: grid for name in names for file, grid in over_epochs(study, name, Quantity(name, "")).items()}
 
 
 for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
     CURVES.add(_name, _quantity.why_none, caption=_quantity.caption, place=_place)(partial(over_epochs, name=_name))
-    CURVES.numbers(_name)(partial(charts, name=_name))
+
+
+def without_probes(study: Study) -> list[str]:
+    """Return a line that names cells without probes, if other cells have some."""
+    missing = [f"{row} ({column})" for (column, row), runs in study.cells.items() if not any(r.probes for r in runs)]
+    if not missing or len(missing) == len(study.cells):
+        return []
+    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
+    return [f"without probes, so in no figure of them: {', '.join(missing[:NAMED])}{more}"]

@@ -3,57 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures.scaling import lines
+from vitinit.analysis.figures.style import file_part, not_in, present, score_name
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import (
-    BAND,
-    COLOURS,
-    DASHES,
-    MARKERS,
-    LineStyle,
-    file_part,
-    legend_of_panel,
-    line_with_band,
-    not_in,
-    panels,
-    safe,
-    score_name,
-    span,
-)
-from vitinit.analysis.series import Chart, Panel, Scale, line
 from vitinit.benchmark.spec import RunSpec
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from seaborn import FacetGrid
 
 STRENGTH, LAYERS = "locality strength", "GPSA layers"
-
-
-@CURVES.numbers("locality")
-def charts(study: Study) -> dict[str, Chart]:
-    """A chart per setting: the score over locality strength, lines for numbers of GPSA layers, and reversed.
-
-    A ViT without a method and with the same setting is a ConViT of no GPSA layers.
-    """
-    import pandas as pd
-
-    convits, vits = _runs(study)
-    charts: dict[str, Chart] = {}
-    for key, its in convits.items():
-        drawn = pd.DataFrame(its)
-        several = [name for name in (STRENGTH, LAYERS) if drawn[name].nunique() > 1]
-        if several:
-            zero = [{**run, STRENGTH: strength} for run in vits[key[:2]] for strength in set(drawn[STRENGTH])]
-            columns = {run["column"] for run in its}
-            column = columns.pop() if len(columns) == 1 else ""
-            name = not_in(charts, f"locality-{file_part([column or key[0]])}")
-            charts[name] = _chart(pd.DataFrame([*its, *zero]), key[0], column, several, f"{score_name(study.runs)} (%)")
-    return charts
+Key = tuple[str, ...]
 
 
 @CURVES.add(
@@ -62,66 +25,52 @@ def charts(study: Study) -> dict[str, Chart]:
     caption="Where a line is highest is how local, and for how many layers, this ConViT best starts.",
     place=7,
 )
-def locality(study: Study) -> dict[str, Figure]:
-    """The same as figures."""
-    return {name: _figure(chart) for name, chart in charts(study).items()}
+def locality(study: Study) -> dict[str, FacetGrid]:
+    """Draw the score over locality strength, lines for numbers of GPSA layers, and reversed: two figures a setting.
+
+    A ViT without a method and with the same setting is a ConViT of no GPSA layers.
+    """
+    figures: dict[str, FacetGrid] = {}
+    for key, data in _settings(study).items():
+        columns = present(study.columns, data["column"])
+        where = columns[0] if len(columns) == 1 else key[0]
+        gated = data[data[LAYERS] > 0]
+        for x, other in ((STRENGTH, LAYERS), (LAYERS, STRENGTH)):
+            if gated[x].nunique() < 2:
+                continue
+            its = gated if x == STRENGTH else data  # without GPSA layers there is no strength
+            its = its.assign(row=[f"{value:g} ({other})" for value in its[other]], column=where, x=its[x])
+            name = not_in(figures, f"locality-{file_part(where, x)}")
+            title = f"ConViT's accuracy over {x}" + (" (0: ViT)" if 0 in set(its[x]) else "")
+            tidy = its[["column", "row", "seed", "x", "value"]].sort_values(["row", "x", "seed"]).reset_index(drop=True)
+            figures[name] = lines(tidy, x, f"{score_name(study.runs)} (%)", title, list(dict.fromkeys(tidy["row"])))
+    return figures
 
 
-Key = tuple[str, ...]
-Runs = defaultdict[Key, list[dict[str, Any]]]
+def _settings(study: Study) -> dict[Key, pd.DataFrame]:
+    """Return runs of ConViTs by dataset, setting and parameters that both axes leave, with the ViTs of that setting."""
+    import pandas as pd
 
-
-def _runs(study: Study) -> tuple[Runs, Runs]:
-    """ConViTs by dataset, setting and parameters that both axes leave; ViTs without a method by dataset and setting."""
-    convits: Runs = defaultdict(list)
-    vits: Runs = defaultdict(list)
-    for record in (study.contents.done[run_id] for run_id in study.runs["run_id"]):
+    convits: dict[Key, list[tuple[str, int, int, float, float]]] = {}
+    vits: dict[Key, list[tuple[str, int, float]]] = {}
+    for run_id in study.runs["run_id"]:
+        record = study.contents.done[run_id]
         spec, params = record.spec, dict(record.spec.method.params if record.spec.method else {})
-        run = {"column": study.column[record.run_id], "score": record.score, LAYERS: spec.model.gated_layers}
-        strength = params.pop("locality_strength", None)
+        column, strength = study.column[run_id], params.pop("locality_strength", None)
         if strength is not None:
             key = (*_setting(spec), json.dumps(params, sort_keys=True))
-            convits[key].append({**run, STRENGTH: strength})
+            gated = spec.model.gated_layers
+            convits.setdefault(key, []).append((column, spec.seed, gated, strength, record.score))
         elif not spec.model.gated_layers and not spec.method:
-            vits[_setting(spec)].append(run)
-    return convits, vits
+            vits.setdefault(_setting(spec), []).append((column, spec.seed, record.score))
+    found = {}
+    for key, runs in convits.items():
+        strengths = {strength for *_, strength, _ in runs}
+        zero = [(column, seed, 0, at, score) for column, seed, score in vits.get(key[:2], []) for at in strengths]
+        found[key] = pd.DataFrame([*runs, *zero], columns=["column", "seed", LAYERS, STRENGTH, "value"])
+    return found
 
 
 def _setting(spec: RunSpec) -> Key:
     setting = spec.model_dump(mode="json", include={"base", "recipe"})
     return spec.dataset.label, json.dumps([spec.model.ungated.model_dump(mode="json"), setting], sort_keys=True)
-
-
-def _chart(runs: pd.DataFrame, dataset: str, column: str, several: list[str], y: str) -> Chart:
-    """`column` is empty where the runs are in several columns of the dataset."""
-    where = f"{column or dataset}: n={span(runs.groupby([STRENGTH, LAYERS]).size())}"
-    panels = []
-    for x in several:
-        # without GPSA layers there is no strength
-        its, other = (runs[runs[LAYERS] > 0], LAYERS) if x == STRENGTH else (runs, STRENGTH)
-        lines = {f"{value:g}": line(group.groupby(x)["score"]) for value, group in its.groupby(other)}
-        panels.append(Panel(f"over {x}", column, Scale(x, y, other, log_x=x == STRENGTH), lines))
-    return Chart("ConViT's locality and accuracy", where, panels)
-
-
-def _figure(chart: Chart) -> Figure:
-    figure, grid = panels(len(chart.panels), 2.5, f"{chart.title}, {safe(chart.where)}", BAND, sharey=True)
-    for axes, panel in zip(grid, chart.panels, strict=True):
-        _draw(axes, panel)
-    grid[0].set_ylabel(chart.panels[0].scale.y)
-    return figure
-
-
-def _draw(axes: Axes, panel: Panel) -> None:
-    handles = {}
-    for place, (value, numbers) in enumerate(panel.lines.items()):
-        look = LineStyle(COLOURS[place % len(COLOURS)], DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)])
-        handles[value] = line_with_band(axes, numbers, look)
-    if panel.scale.log_x:
-        axes.set_xscale("log")
-    ticks = sorted({float(x) for numbers in panel.lines.values() for x in numbers.x})
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.minorticks_off()
-    axes.set_xlabel(f"{panel.scale.x} (0: ViT)" if 0 in ticks else panel.scale.x)
-    axes.grid()
-    legend_of_panel(axes, list(handles.values()), list(handles), panel.scale.each)

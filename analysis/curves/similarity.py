@@ -3,48 +3,22 @@
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import NONE, Kept, kept, kept_at_one_seed
+from vitinit.analysis.figures.style import WIDTH, file_part, finish, heat_bar, not_in, short
 from vitinit.analysis.frame import Study
-from vitinit.analysis.plotting.style import CAPTION_LINE, WIDTH, file_part, not_in, safe, wrap_caption, write_caption
-from vitinit.analysis.text import one_line
-from vitinit.analysis.unread import marked, said, with_mark
+from vitinit.analysis.unread import marked, said
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
-    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+    from seaborn import FacetGrid
 
-    from vitinit.analysis.curves.cka import Floats
-
-T = TypeVar("T")
-ACROSS = 4
-"""Upper limit of maps in one row."""
-LARGEST, WRITTEN, NAMED = 1.4, 0.25, 0.115
-"""Inches: largest side of a map, smallest cell with its value written in it, smallest cell with a name beside it."""
-LONGEST, CHARACTER = 24, 0.062
-"""Longest name, in characters, and width of a character, in inches."""
-RIGHT, TOP, GAP, TITLE = 0.75, 0.3, 0.12, 0.24
-"""Inches: colour bar, title of the figure, gap between maps, and title of a row of maps."""
-MOST_LABELS = 6
-"""Upper limit of layers or epochs that are all numbered."""
-
-
-@dataclass(frozen=True)
-class Map:
-    """Matrix of CKA between representations, numbered from the bottom or named from the top."""
-
-    title: str
-    values: Floats
-    labels: list[str]
-    axis: str
-    """Name of the numbered axis; empty for names."""
+Matrices = Mapping[str, tuple[Sequence[Any], "NDArray[Any]"]]
+"""By panel: what lines and columns are of, and CKA between them."""
 
 
 @CURVES.add(
@@ -53,15 +27,19 @@ class Map:
     caption="Bright blocks are layers that represent the images alike.",
     place=9,
 )
-def layers(study: Study) -> dict[str, Figure]:
-    """Return CKA between the layers of a run, before and after training: a figure per dataset, two maps per row."""
+def layers(study: Study) -> dict[str, FacetGrid]:
+    """Draw CKA between the layers of a run, before and after training: a figure per dataset, two maps per row."""
     figures = {}
     for column, runs in kept(study).items():
-        lines = []
-        for some in _wrap(list(runs.items())):
+        maps = {}
+        for row, run in runs.items():
             for place, when in ((0, "before"), (-1, "after")):
-                lines.append([_between_layers(with_mark(row, run.record), run, place, when) for row, run in some])
-        figures[f"cka_layers-{file_part([column])}"] = _draw(lines, "Between layers", column, runs)
+                grams_LBnn = run.maps.grams_ELBnn[place]
+                maps[f"{short(row)}{marked([run.record])}, {when}"] = (
+                    range(1, len(grams_LBnn) + 1),
+                    cka(grams_LBnn, grams_LBnn),
+                )
+        figures[f"cka_layers-{file_part(column)}"] = _draw(maps, "Between layers", "layer", column, runs)
     return figures
 
 
@@ -71,20 +49,20 @@ def layers(study: Study) -> dict[str, Figure]:
     caption="A dark first line is a layer that training has changed, a bright field are epochs in which it rests.",
     place=10,
 )
-def epochs(study: Study) -> dict[str, Figure]:
-    """Return CKA between epochs of a run, by layer: a figure per row and dataset with maps of three epochs or more."""
-    figures: dict[str, Figure] = {}
+def epochs(study: Study) -> dict[str, FacetGrid]:
+    """Draw CKA between epochs of a run, by layer: a figure per row and dataset with maps of three epochs or more."""
+    figures: dict[str, FacetGrid] = {}
     for column, runs in kept(study).items():
         for row, run in runs.items():
-            grams_LEBnn = run.maps.grams_ELBnn.swapaxes(0, 1)
             if len(run.maps.epochs) > 2:
-                maps = [
-                    Map(f"layer {layer}", cka(grams_EBnn, grams_EBnn), _numbers(run.maps.epochs), "epoch")
+                grams_LEBnn = run.maps.grams_ELBnn.swapaxes(0, 1)
+                maps = {
+                    f"layer {layer}": (run.maps.epochs, cka(grams_EBnn, grams_EBnn))
                     for layer, grams_EBnn in enumerate(grams_LEBnn, 1)
-                ]
-                name = not_in(figures, f"cka_epochs-{file_part([column, row])}")
-                title = f"{safe(row)}{marked([run.record])}: between epochs"
-                figures[name] = _draw(_wrap(maps), title, column, {row: run})
+                }
+                name = not_in(figures, f"cka_epochs-{file_part(column, row)}")
+                title = f"{row}{marked([run.record])}: between epochs"
+                figures[name] = _draw(maps, title, "epoch", column, {row: run})
     return figures
 
 
@@ -94,102 +72,74 @@ def epochs(study: Study) -> dict[str, Figure]:
     caption="Bright fields are initialisations that end alike, dark ones differ after training too.",
     place=11,
 )
-def initializers(study: Study) -> dict[str, Figure]:
-    """Return CKA between rows after training, all at one seed: a figure per dataset, a map per layer."""
+def initializers(study: Study) -> dict[str, FacetGrid]:
+    """Draw CKA between rows after training, all at one seed: a figure per dataset, a map per layer."""
     import numpy as np
 
     figures = {}
     for column, runs in kept_at_one_seed(study).items():
         if len(runs) > 1:
-            maps = []
-            names = [safe(one_line(row, LONGEST)) + marked([run.record]) for row, run in runs.items()]
+            names = [f"{short(row)}{marked([run.record])}" for row, run in runs.items()]
+            maps = {}
             for layer in range(min(run.maps.grams_ELBnn.shape[1] for run in runs.values())):
                 grams_RBnn = np.stack([run.maps.grams_ELBnn[-1, layer] for run in runs.values()])
-                maps.append(Map(f"layer {layer + 1}", cka(grams_RBnn, grams_RBnn), names, ""))
+                maps[f"layer {layer + 1}"] = names, cka(grams_RBnn, grams_RBnn)
             title = "Between initialisations, after training"
-            across = int((WIDTH - _margin(maps[0]) - RIGHT) / (NAMED * len(runs) + GAP))
-            lines = _wrap(maps, max(1, min(ACROSS, across)))
-            figures[f"cka_initializers-{file_part([column])}"] = _draw(lines, title, column, runs)
+            figures[f"cka_initializers-{file_part(column)}"] = _draw(maps, title, "", column, runs)
     return figures
 
 
-def _between_layers(row: str, run: Kept, place: int, when: str) -> Map:
-    grams_LBnn = run.maps.grams_ELBnn[place]
-    title = textwrap.fill(safe(row), 18) if when == "before" else ""
-    return Map(title, cka(grams_LBnn, grams_LBnn), _numbers(range(1, len(grams_LBnn) + 1)), f"layer, {when}")
+def _draw(maps: Matrices, title: str, axis: str, column: str, runs: dict[str, Kept]) -> FacetGrid:
+    """Draw matrices on one colour scale, from the tenth below all values to 1."""
+    import pandas as pd
+    import seaborn as sns
+
+    data = pd.DataFrame(
+        [
+            (panel, one, other, value)
+            for panel, (labels, values) in maps.items()
+            for one, line in zip(labels, values, strict=True)
+            for other, value in zip(labels, line, strict=True)
+        ],
+        columns=["panel", "one", "other", "cka"],
+    )
+    across = min(4, len(maps))
+    high = 1.2 * min(WIDTH / across, 2.0)
+    grid = sns.FacetGrid(
+        data,
+        col="panel",
+        col_order=list(maps),
+        col_wrap=across,
+        sharex=False,
+        sharey=False,
+        height=high,
+        aspect=WIDTH / across / high,
+    )
+    darkest = math.floor(10 * float(data["cka"].min())) / 10
+    grid.map_dataframe(_show, darkest=darkest, named=not axis)
+    grid.set_axis_labels(axis, axis)
+    for place, axes in enumerate(grid.axes.flat):
+        if not axis and place % across:
+            axes.set_yticklabels([])
+    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
+    order = "" if axis else "columns in the order of lines"
+    note = "; ".join(filter(None, [f"{column}, seed {seeds}", order, said(run.record for run in runs.values())]))
+    finish(grid, f"{title}: linear CKA of what each block puts out", note)
+    heat_bar(grid, "linear CKA")
+    return grid
 
 
-def _numbers(numbers: Iterable[int]) -> list[str]:
-    """Return labels of numbers, with all but every k-th empty if there are more than `MOST_LABELS`."""
-    known = list(numbers)
-    step = -(-len(known) // MOST_LABELS)
-    return ["" if place % step else str(number) for place, number in enumerate(known)]
-
-
-def _margin(shown: Map) -> float:
-    """Return the margin left of a map and below it, in inches."""
-    return 0.55 if shown.axis else 0.15 + CHARACTER * max(map(len, shown.labels))
-
-
-def _wrap(items: list[T], most: int = ACROSS) -> list[list[T]]:
-    """Split items into rows of nearly equal length, at most `most` each."""
-    lines = -(-len(items) // most)
-    across = -(-len(items) // lines)
-    return [items[first : first + across] for first in range(0, len(items), across)]
-
-
-def _draw(lines: list[list[Map]], title: str, column: str, runs: dict[str, Kept]) -> Figure:
-    """Draw rows of maps on one colour scale, from the tenth below all values to 1, with a caption."""
+def _show(data: Any, darkest: float, named: bool, **_: Any) -> None:
     import matplotlib.pyplot as plt
 
-    darkest = math.floor(10 * min(float(each.values.min()) for maps in lines for each in maps)) / 10
-    across, named = max(map(len, lines)), not lines[0][0].axis
-    margin, least = _margin(lines[0][0]), NAMED * len(lines[0][0].labels)
-    size = min(max(LARGEST, least if named else 0), (WIDTH - margin - RIGHT) / across - GAP)
-    left = margin + (WIDTH - margin - RIGHT - across * (size + GAP)) / 2
-    unread = said(run.record for run in runs.values())
-    seeds = " or ".join(map(str, sorted({run.record.spec.seed for run in runs.values()})))
-    caption = wrap_caption(f"{safe(column)}, seed {seeds}\n{unread}".rstrip())
-    tops, bottom = [], TOP
-    for maps in lines:
-        more_lines = max(each.title.count("\n") for each in maps)
-        tops.append(bottom + (TITLE + 0.13 * more_lines if maps[0].title else GAP))
-        bottom = tops[-1] + size
-    height = bottom + margin + CAPTION_LINE * len(caption.splitlines()) + 0.08
-    figure = plt.figure(figsize=(WIDTH, height))
-
-    def axes_at(x: float, top: float, wide: float, high: float) -> Axes:
-        return figure.add_axes((x / WIDTH, 1 - (top + high) / height, wide / WIDTH, high / height))
-
-    for line, maps in enumerate(lines):
-        for place, each in enumerate(maps):
-            axes = axes_at(left + place * (size + GAP), tops[line], size, size)
-            lowest = line + 1 == len(lines) or place >= len(lines[line + 1])
-            image = _show(axes, each, darkest, size / len(each.labels) >= WRITTEN)
-            axes.tick_params(labelleft=place == 0, labelbottom=lowest)
-            axes.tick_params(axis="x", rotation=90 if named else 0)
-            axes.set_ylabel(each.axis if place == 0 else "")
-            axes.set_xlabel(each.axis.partition(",")[0] if lowest else "")
-    figure.suptitle(f"{title}: linear CKA of what each block puts out", y=1 - 0.08 / height)
-    write_caption(figure, caption, y=0.04 / height, va="bottom")
-    high = min(2.0, bottom - tops[0])
-    bar = axes_at(left + across * (size + GAP) + 0.1, (tops[0] + bottom - high) / 2, 0.1, high)
-    figure.colorbar(image, cax=bar, label="linear CKA")
-    return figure
-
-
-def _show(axes: Axes, shown: Map, darkest: float, written: bool) -> QuadMesh:
-    import numpy as np
-
-    mesh = axes.pcolormesh(shown.values, vmin=darkest, vmax=1, cmap="viridis")
-    middles = [place + 0.5 for place in range(len(shown.labels))]
-    axes.set_xticks(middles, shown.labels)
-    axes.set_yticks(middles, shown.labels)
-    for (down, across), value in np.ndenumerate(shown.values) if written else ():
-        colour = "black" if value - darkest > 0.6 * (1 - darkest) else "white"
-        axes.text(across + 0.5, down + 0.5, f"{value:.2f}", size=7, ha="center", va="center", color=colour)
-    if not shown.axis:
-        axes.invert_yaxis()
-    axes.tick_params(length=0, labelrotation=0)
-    axes.set_title(shown.title, pad=3, y=1.0)
-    return mesh
+    labels = list(dict.fromkeys(data["one"]))
+    values = data["cka"].to_numpy().reshape(len(labels), len(labels))
+    axes = plt.gca()
+    axes.imshow(values, vmin=darkest, vmax=1, cmap="viridis", origin="upper" if named else "lower")
+    step = 1 if named else -(-len(labels) // 6)
+    places = range(0, len(labels), step)
+    axes.set_xticks([] if named else places, [] if named else labels[::step])
+    axes.set_yticks(places, labels[::step])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command
+from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
-from vitinit.analysis.plotting import fonts, style
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.tables.shared import check_baseline
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from seaborn import FacetGrid
 
 
 def main(
@@ -25,7 +25,7 @@ def main(
     description: str,
     arguments: Sequence[str] | None = None,
     remarks: Callable[[Study], list[str]] = lambda study: [],
-    over: Callable[[Study, str], dict[str, Figure]] | None = None,
+    over: Callable[[Study, str], dict[str, FacetGrid]] | None = None,
 ) -> int:
     """The command line.
 
@@ -57,7 +57,6 @@ def main(
         studies = [study.by(args.metric) for study in studies] if args.metric else studies
         check_baseline(args.baseline, studies)
         style.set_defaults()
-        command.say(fonts.use_for(studies))
         chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
         broken: list[VitinitError] = []
         if over and args.x:
@@ -95,6 +94,6 @@ def _draw(
             absent[drawing.why_none].append(drawing.name)
         for file, figure in figures.items():
             style.save(figure, out / file)
-            plt.close(figure)
+            plt.close(figure.figure)
             files += 1
     return files, [f"not drawn: {', '.join(names)}: {reason}" for reason, names in absent.items()]

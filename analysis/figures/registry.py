@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.registry import LAST, blaming
-from vitinit.analysis.series import Chart
 from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from seaborn import FacetGrid
 
-Draw = Callable[..., "dict[str, Figure]"]
+Draw = Callable[..., "dict[str, FacetGrid]"]
 """Figures of a study by the name of their files; none where its records do not allow any."""
-Compute = Callable[..., dict[str, Chart]]
-"""The numbers of line charts of a study, by the same names."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Drawing:
     to_baseline: bool
     """True if they show differences: `draw` then takes the row that these are to."""
 
-    def figures(self, study: Study, baseline: str | None = None) -> dict[str, Figure]:
+    def figures(self, study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
         """By the name of their files.
 
         Args:
@@ -59,7 +56,6 @@ class Drawings(Registry[Drawing]):
     def __init__(self, package: str) -> None:
         self.package = package
         super().__init__("figure", package, order=lambda drawing: (drawing.place, drawing.name))
-        self._numbers: dict[str, Compute] = {}
 
     def add(
         self, name: str, why_none: str, *, caption: str, place: int = LAST, to_baseline: bool = False
@@ -79,23 +75,6 @@ class Drawings(Registry[Drawing]):
             return draw
 
         return register
-
-    def numbers(self, name: str) -> Callable[[Compute], Compute]:
-        """Register the function that computes what the line charts of this name show: the report draws them itself."""
-
-        def register(compute: Compute) -> Compute:
-            self._numbers[name] = compute
-            return compute
-
-        return register
-
-    def charts(self, drawing: Drawing, study: Study, baseline: str | None = None) -> dict[str, Chart] | None:
-        """The numbers of a drawing of line charts, by the name of its files; None for one of another kind."""
-        compute = self._numbers.get(drawing.name)
-        if compute is None:
-            return None
-        with blaming(f"figure {drawing.name}"):
-            return compute(study, baseline) if drawing.to_baseline else compute(study)
 
 
 FIGURES = Drawings("vitinit.analysis.figures")

@@ -7,21 +7,16 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import not_initialisation_alone, quantity
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.shared import METRICS, Table, TableCell
-from vitinit.analysis.text import capitalised, count
+from vitinit.analysis.text import capitalised
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.settings import columns, flat, named_fields, names, short
-from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +103,7 @@ def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Scali
         # fewer are no curve; of two cells with the same value other settings differ, too
         if len(by_value) >= LEAST_VALUES and all(len(its) == 1 for its in by_value.values())
     }
-    labels = {key: _label([row for row, _ in where.values()], axis) for key, where in curves.items()}
+    labels = {key: common_label([row for row, _ in where.values()], axis) for key, where in curves.items()}
     found: dict[tuple[str, str], ScalingCurve] = {}
     for (place, start), where in curves.items():
         plain, base = starts[start]
@@ -123,143 +118,7 @@ def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Scali
     return found
 
 
-def scaling_over(study: Study, axis: str, metric: str = "last") -> Scaling:
-    """Return the series over a field of the study's choice, of two values or more.
-
-    Runs of one series agree in everything but the field and the seed; what else they differ in stands in its place.
-
-    Args:
-        study: with finished runs.
-        axis: a field by the name that tables have for it (`lr`, `width`, `recipe.lr`), or `images`.
-        metric: as of tables.
-
-    Raises:
-        VitinitError: no run has the field, or it is no number, or has one value.
-    """
-    axis = IMAGES.get(axis, axis)
-    runs = {run.run_id: run for cell in study.cells.values() for run in cell}
-    values = {run_id: value for run_id, run in runs.items() if (value := _value(run, axis)) is not None}
-    if len(set(values.values())) < 2:
-        numeric = [*IMAGES, *sorted(_varying(list(runs.values())))]
-        said = f"study {study.name!r}: {axis} has {count(len(set(values.values())), 'number')}"
-        raise VitinitError(f"{said}, and a curve needs two; fields with several: {', '.join(numeric)}")
-    neutral = _neutral({run_id: runs[run_id].spec for run_id in values}, values, axis)
-    bases = _bases(runs, values, axis)
-    neutral |= {run_id: runs[run_id].spec for run_id in bases}
-    places = columns({run_id: (runs[run_id].row, spec) for run_id, spec in neutral.items()})
-    starts = {
-        run_id: (spec.base.model_dump_json(), spec.method.model_dump_json() if spec.method else "")
-        for run_id, spec in neutral.items()
-    }
-    scores = study.runs.set_index("run_id")[METRICS[metric]]
-    together: dict[tuple[str, tuple[str, str]], dict[float, dict[str, dict[int, float]]]] = defaultdict(dict)
-    at_all = [(run_id, value) for run_id in bases for value in sorted(set(values.values()))]
-    for run_id, value in [*values.items(), *at_all]:
-        by_row = together[places[run_id], starts[run_id]].setdefault(value, {})
-        by_row.setdefault(runs[run_id].row, {})[runs[run_id].spec.seed] = float(scores[run_id])
-    curves = _curves(together, axis)
-    if not curves:
-        raise VitinitError(f"study {study.name!r}: no row has two values of {axis} where all else is the same")
-    return Scaling(axis, curves)
-
-
-def _bases(runs: dict[str, RunRecord], values: dict[str, float], axis: str) -> list[str]:
-    """Runs without a method, where the axis is a parameter of one: they have the same score at each of its values."""
-    paths = {p for run_id in values for p in flat(runs[run_id].spec.model_dump_json(exclude={"seed"}))}
-    of_method = all(p.startswith("method.") for p in paths if axis in names(p) | {p})
-    return [run_id for run_id, run in runs.items() if run.spec.method is None and of_method and axis not in AXES]
-
-
-def _curves(
-    together: dict[tuple[str, tuple[str, str]], dict[float, dict[str, dict[int, float]]]], axis: str
-) -> dict[tuple[str, str], ScalingCurve]:
-    """A curve per place and start, or per row where several rows have one start."""
-    import pandas as pd
-
-    found: dict[tuple[str, str], ScalingCurve] = {}
-    bases: dict[tuple[str, str], str] = {}
-    own_base: dict[tuple[str, str], tuple[bool, str]] = {}
-    for (place, (base, method)), by_value in together.items():
-        several = any(len(by_row) > 1 for by_row in by_value.values())
-        every = list(dict.fromkeys(row for by_row in by_value.values() for row in by_row))
-        for rows in [[row] for row in every] if several else [every]:
-            label = rows[0] if several else _label(rows, axis)
-            its = {value: (row, seeds) for value, by_row in sorted(by_value.items()) for row, seeds in by_row.items()
-                   if row in rows}  # fmt: skip
-            if len(its) > 1:
-                by_seed = {value: pd.Series(seeds).sort_index() for value, (_, seeds) in its.items()}
-                at = {value: row for value, (row, _) in its.items()}
-                found[place, label] = ScalingCurve(label, place, at, by_seed, None)
-                own_base[place, label] = not method, base
-                if not method:
-                    bases.setdefault((place, base), label)
-    first = {place: label for (place, label) in reversed(found) if own_base[place, label][0]}
-    for (place, label), curve in found.items():
-        plain, base = own_base[place, label]
-        over = first.get(place) if plain else bases.get((place, base))
-        found[place, label] = replace(curve, base=None if over == label else over)
-    return found
-
-
-def _value(run: RunRecord, axis: str) -> float | None:
-    if axis in AXES and (value := AXES[axis](run)) is not None:
-        return value  # a model by name has its width among its arguments
-    try:
-        return float(named_fields(run.spec)[axis])
-    except (KeyError, ValueError):
-        return None
-
-
-def _varying(runs: list[RunRecord]) -> set[str]:
-    """Fields of which runs have several numbers."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for run in runs:
-        for name, text in flat(run.spec.model_dump_json(exclude={"seed"})).items():
-            found[short(name)].add(text)
-    numbers = {name: {text for text in texts if re.fullmatch(NUMBER, text)} for name, texts in found.items()}
-    return {name for name, texts in numbers.items() if len(texts) > 1}
-
-
-def _neutral(runs: dict[str, RunSpec], values: dict[str, float], axis: str) -> dict[str, RunSpec]:
-    """The specs with one value of the axis for all, and of what goes with it, so that these tell nothing apart.
-
-    A field goes with the axis where every value of the axis has one of its own: heads with the width, say.
-    """
-    texts: dict[str, dict[float, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for run_id, spec in runs.items():
-        for path, text in flat(spec.model_dump_json(exclude={"seed"})).items():
-            texts[path][values[run_id]].add(text)
-    own = {p for p in texts if axis in (p, short(p))} or {p for p in texts if axis in names(p)}
-    own = {"dataset.train_size"} if axis == "training images" else own
-    every = set(values.values())
-    with_it = {
-        path
-        for path, by_value in texts.items()
-        if all(len(by_value[value]) == 1 for value in every) and len(set[str]().union(*by_value.values())) > 1
-    }
-    example = runs[min(runs, key=lambda run_id: values[run_id])]
-    return {run_id: _as(spec, example, own | with_it) for run_id, spec in runs.items()}
-
-
-def _as(spec: RunSpec, example: RunSpec, paths: set[str]) -> RunSpec:
-    """The spec with some fields of another."""
-    for path in sorted(paths):
-        spec = _put(spec, example, path.split("."))
-    return spec
-
-
-def _put(inner: Any, other: Any, keys: list[str]) -> Any:
-    """A value with what another of its kind has at a path, where both have that."""
-    key, *rest = keys
-    if isinstance(inner, dict) and isinstance(other, dict) and key in inner and key in other:
-        return {**inner, key: _put(inner[key], other[key], rest) if rest else other[key]}
-    if not isinstance(inner, BaseModel) or key not in type(inner).model_fields or not hasattr(other, key):
-        return inner
-    value = getattr(other, key)
-    return inner.model_copy(update={key: _put(getattr(inner, key), value, rest) if rest else value})
-
-
-def _label(rows: list[str], axis: str) -> str:
+def common_label(rows: list[str], axis: str) -> str:
     """Return the common beginning of row labels, without the axis: `Mimetic` of `Mimetic, width 48` and so on."""
     if len(set(rows)) == 1:
         return rows[0]

@@ -8,9 +8,9 @@ import pytest
 
 from tests.analysis.synthetic_records import done, several, write
 from tests.synthetic_masks import dense
-from vitinit.analysis.figures.accuracy import over_epochs
+from vitinit.analysis.figures.accuracy import accuracy
+from vitinit.analysis.figures.style import score_name
 from vitinit.analysis.frame import load
-from vitinit.analysis.plotting.style import score_name
 from vitinit.analysis.tables.registry import build
 from vitinit.initializers.errors import VitinitError
 
@@ -32,11 +32,9 @@ def test_table_and_page_say_mean_iou_wherever_they_said_top1(tmp_path: Path) -> 
     difference = table.cells["Mimetic", "shapes"].against
     assert difference is not None
     assert difference.mean == pytest.approx((5 + 6 + 6) / 3)
-    chart = over_epochs(study)["accuracy"]
-    assert chart.title == "Mean IoU over epochs"
-    (panel,) = chart.panels
-    assert panel.reference is None, "guessing has no mean IoU of its own"
-    assert panel.scale.y == "test mean IoU (%)"
+    grid = accuracy(study)["accuracy"]
+    assert grid.figure.get_suptitle() == "Mean IoU over epochs"
+    assert grid.axes.flat[0].get_ylabel() == "test mean IoU (%)"
 
 
 def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:

@@ -1,47 +1,45 @@
-"""Figures: what they draw, looked up in the drawn objects; files that are there and stable."""
+"""Figures and curves: what they draw, read from the data of their grids; files that are there and stable."""
 
 from __future__ import annotations
 
-import itertools
-import statistics
+import math
+from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
-from contract_studies import REFERENCE
-from figure_checks import drawn
-from synthetic_records import KAIMING, MIMETIC, ROWS, TRUNC, VALIDATION, done, of_dataset, several, write
+from synthetic_records import done, finished, of_dataset, several, spec, with_probes, write
 
-from vitinit.analysis.curves.efficiency import over_train_size
+from vitinit.analysis.curves import __main__ as curves
+from vitinit.analysis.curves.efficiency import sample_efficiency
+from vitinit.analysis.curves.gating import gating
+from vitinit.analysis.curves.layers import over_epochs
+from vitinit.analysis.curves.locality import locality
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.accuracy import accuracy
-from vitinit.analysis.figures.cost import cost
-from vitinit.analysis.figures.differences import differences
-from vitinit.analysis.figures.forest import forest, placebos
+from vitinit.analysis.figures.gains import cost, differences, forest
 from vitinit.analysis.figures.offsets import offsets
-from vitinit.analysis.figures.train_size import several_sizes, train_size
-from vitinit.analysis.frame import load, load_all
-from vitinit.analysis.plotting.style import looks
+from vitinit.analysis.figures.scaling import over, train_size
+from vitinit.analysis.figures.style import palette, set_defaults, t_interval
+from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
-
-mpl.use("agg")
+from vitinit.initializers.errors import VitinitError
 
 PEAK = [[0.02, 0.02, 0.02], [0.02, 0.6, 0.02], [0.02, 0.02, 0.02]]
-FLAT = [[0.05] * 3] * 3
-T_OF_3 = 4.302653
-"""The 97.5 % point of Student's t with two degrees of freedom, from a printed table."""
+
+
+@pytest.fixture(autouse=True)
+def _style() -> Any:
+    with plt.rc_context():
+        set_defaults()
+        yield
+    plt.close("all")
 
 
 @pytest.fixture
-def study(tmp_path):
-    for seed in range(2):
-        write(tmp_path, done("Mimetic", (10.0, 20.0 + 4 * seed), seed=seed, maps=[PEAK, FLAT]))
-        write(tmp_path, done("Imp.-3", (30.0, 35.0), seed=seed, maps=[FLAT, PEAK, PEAK]))
-    write(tmp_path, done("Mimetic", (50.0, 60.0), dataset="cifar100"))
-    return load([tmp_path])
-
-
-@pytest.fixture
-def compared(tmp_path):
+def compared(tmp_path: Path) -> Study:
     """Three seeds on one dataset, two on the other."""
     for dataset, n in (("digits", 3), ("cifar10", 2)):
         starts = {"Trunc normal": (40.0, 1), "Mimetic": (45.0, 3), "Kaiming uniform": (39.0, 1)}
@@ -50,259 +48,168 @@ def compared(tmp_path):
     return load([tmp_path])
 
 
-def ticks(axes):
-    return [label.get_text() for label in axes.get_yticklabels()]
+def of(data: pd.DataFrame, **fields: Any) -> pd.DataFrame:
+    """The lines of a frame that have these values."""
+    for name, value in fields.items():
+        data = data[data[name] == value]
+    return data
 
 
-def points(axes):
-    """Where single points lie."""
-    return [line[:2] for line in drawn(axes) if len(line[0]) == 1]
+def test_the_interval_is_students() -> None:
+    half = 4.302653 * 2 / 3**0.5  # the 97.5 % point with two degrees of freedom, from a printed table
+    assert t_interval(pd.Series([5.0, 7.0, 9.0])) == pytest.approx((7 - half, 7 + half))
+    low, high = t_interval(pd.Series([5.0, 7.0]))
+    assert math.isnan(low)
+    assert math.isnan(high)
 
 
-def test_validation_images_are_never_called_test_images(tmp_path):
-    for row, seed in itertools.product(("Kaiming uniform", "Mimetic"), (0, 1)):
-        write(tmp_path, of_dataset(done(row, seed=seed), **VALIDATION))
-    study = load([tmp_path])
-    for name, drawing in {"accuracy": accuracy, "differences": differences, "cost": cost}.items():
-        said = [text.get_text().lower() for text in drawing(study)[name].findobj(mpl.text.Text)]
-        assert any("validation top-1" in text for text in said)
-        assert not any("test top-1" in text for text in said)
+def test_differences_are_by_seed_to_the_own_base_or_to_the_baseline(compared: Study) -> None:
+    own = differences(compared)["differences"].data
+    assert of(own, label="Mimetic", column="digits")["gain"].tolist() == [6, 8, 10]
+    assert set(own["label"]) == {"Mimetic", "Trunc normal"}, "a base is compared with the first base"
+    asked = differences(compared, "Trunc normal")["differences"].data
+    assert of(asked, label="Mimetic", column="cifar10")["gain"].tolist() == [5, 7]
+    assert set(asked["label"]) == {"Kaiming uniform", "Mimetic"}
 
 
-def test_accuracy_over_train_size(tmp_path, study):
-    assert train_size(study) == {}, "one size per dataset"
-    for size, top1 in ((None, 90.0), (500, 50.0), (5000, 70.0)):
-        several(tmp_path, {"Mimetic": (top1, top1 + 1)}, dataset="svhn", train_size=size)
-    (axes,) = train_size(load([tmp_path]))["train_size"].axes
-    assert axes.get_title() == "svhn: n=2, 1 epoch"
-    ((images, means, *look),) = drawn(axes)
-    assert (images, means) == ([500, 5000, 73257], pytest.approx([50.5, 70.5, 90.5], abs=1e-3)), "whole test images"
-    assert look == [looks(study)["Mimetic"].color, "^"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["500", "5,000", "73,257"]
-
-
-def test_images_drawn_anew_and_validation_have_panels_of_their_own(tmp_path):
-    for size in (500, 5000):
-        for plus, dataset in enumerate([{}, {"train_draw": "seed"}, VALIDATION]):
-            for row in ("Kaiming uniform", "Mimetic"):
-                record = done(row, (50.0 + plus + size / 1000 + 10 * (row == "Mimetic"),), train_size=size)
-                write(tmp_path, of_dataset(record, **dataset))
-    study = load([tmp_path])
-    names = ["cifar10", "cifar10[redrawn]", "cifar10[val 2000], validation"]
-    assert sorted(several_sizes(study)) == names
-    charts = over_train_size(study)
-    assert sorted(chart.where for chart in charts.values()) == names
-    gains = {chart.where: chart.panels[1].lines["Mimetic"] for chart in charts.values()}
-    assert [gains[name].n.tolist() for name in names] == [[1, 1]] * 3
-    assert gains["cifar10"].mean == pytest.approx([100 * 10 / 50.5, 100 * 10 / 55])
-
-
-def test_differences_are_paired_by_seed_with_intervals_from_three_pairs_on(compared):
-    digits, cifar = differences(compared, "Trunc normal")["differences"].axes
-    assert ticks(digits) == ["Kaiming uniform", "Mimetic"]
-    assert digits.yaxis_inverted()
-    kaiming, mimetic = looks(compared)["Kaiming uniform"], looks(compared)["Mimetic"]
-    half = T_OF_3 * statistics.stdev((5.0, 7.0, 9.0)) / 3**0.5
-    *_, seeds, interval, mean, zero = drawn(digits)
-    assert seeds == ([5.0, 7.0, 9.0], [1.3] * 3, mimetic.color, ".")
-    assert mean == ([7.0], [1], mimetic.color, mimetic.marker)
-    assert interval[0] == pytest.approx([7 - half, 7 + half], abs=1e-4)
-    assert zero[0] == [0, 0]
-    assert [line[:3] for line in drawn(cifar)[:-1]] == [
-        ([-1.0, -1.0], [0.3, 0.3], kaiming.color),
-        ([-1.0], [0], kaiming.color),
-        ([5.0, 7.0], [1.3, 1.3], mimetic.color),
-        ([6.0], [1], mimetic.color),
-    ], "no interval under three pairs"
-    assert digits.get_xlim() == cifar.get_xlim(), "one scale: gains on two datasets can be compared"
-
-
-def test_each_method_is_compared_with_its_own_base(compared):
-    (figure,) = differences(compared).values()
-    digits, _ = figure.axes
-    assert ticks(digits) == ["Mimetic"]
-    seeds, _, mean, _ = drawn(digits)
-    assert (seeds[0], mean[0]) == ([6.0, 8.0, 10.0], [8.0])
-    assert figure.get_suptitle() == "Test top-1 minus that of the own base"
-    assert [points(axes) for axes in cost(compared)["cost"].axes[:2]] == [[([500.0], [0])], [([8.0], [0])]]
-
-
-def test_the_comparisons_that_a_grid_names_are_drawn(tmp_path):
-    """Also those of rows that have no own base, and of no others."""
-    found = {"ConViT": (60.0, 64.0, 67.0), "DeiT": (58.0, 60.0, 62.0), "Mimetic": (50.0, 51.0, 52.0)}
-    for row, top1 in found.items():
+def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path: Path) -> None:
+    for row, top1 in {"ConViT": (60.0, 64.0), "DeiT": (58.0, 60.0), "Mimetic": (50.0, 51.0)}.items():
         several(tmp_path, {"Kaiming uniform" if row == "DeiT" else row: top1}, label=row)
-    Store(tmp_path).write_layout("small", Layout(rows=list(found), contrasts=[("ConViT", "DeiT")]))
+    Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT")]))
+    assert differences(load([tmp_path]))["differences"].data["gain"].tolist() == [2, 4]
+    Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT"), ("Mimetic", "gone")]))
+    assert set(differences(load([tmp_path]))["differences"].data["label"]) == {"Mimetic"}
+
+
+def test_cost_is_milliseconds_beside_the_gain(compared: Study) -> None:
+    data = cost(compared, "Trunc normal")["cost"].data
+    took = data[data["quantity"].str.startswith("initialisation")]
+    assert set(took["value"]) == {500.0}
+    gained = of(data[data["quantity"].str.startswith("gain in test top-1")], row="Mimetic", column="digits")
+    assert gained["value"].tolist() == [5, 7, 9]
+
+
+def test_a_placebo_stands_in_the_line_of_its_method_and_the_largest_gain_is_first(tmp_path: Path) -> None:
+    top1 = {
+        "Kaiming uniform": (30.0, 30.0),
+        "Imp.-3": (38.0, 38.0),
+        "Mimetic": (36.0, 37.0),
+        "Placebo of Mimetic": (31.0, 31.0),
+    }
+    data = forest(load([several(tmp_path, top1)]))["forest"].data
+    assert of(data, row="Placebo of Mimetic")["label"].tolist() == ["Mimetic"] * 2
+    grid = forest(load([tmp_path]))["forest"]
+    assert [text.get_text() for text in grid.axes.flat[0].get_yticklabels()] == ["Imp.-3", "Mimetic"]
+    assert forest(load([several(tmp_path / "none", {"Kaiming uniform": (1.0,), "Mimetic": (2.0,)})])) == {}
+
+
+def test_scores_over_epochs_are_those_of_the_records_and_validation_is_called_so(tmp_path: Path) -> None:
+    write(tmp_path, done("Mimetic", (10.0, 20.0)), done("Kaiming uniform", (5.0, 8.0)))
+    grid = accuracy(load([tmp_path]))["accuracy"]
+    assert of(grid.data, row="Mimetic")[["epoch", "score"]].to_numpy().tolist() == [[1, 10], [2, 20]]
+    assert grid.axes.flat[0].get_ylabel() == "test top-1 (%)"
+    for row in ("Kaiming uniform", "Mimetic"):
+        write(tmp_path / "val", of_dataset(done(row), val_size=2000, evaluate_on="val"))
+    said = [text.get_text() for text in accuracy(load([tmp_path / "val"]))["accuracy"].figure.findobj(mpl.text.Text)]
+    assert any("validation top-1" in text for text in said)
+    assert not any("test top-1" in text for text in said)
+
+
+def test_every_row_has_a_colour_of_its_own_the_same_in_every_study() -> None:
+    few, more = palette(["Mimetic", "DeiT"]), palette(["Mimetic", "Mimetic, placebo", "DeiT", "Kaiming uniform"])
+    assert few["Mimetic"] == more["Mimetic"]
+    assert len(set(more.values())) == 4
+
+
+def test_scores_and_relative_gains_over_training_images(tmp_path: Path) -> None:
+    several(tmp_path, {"Mimetic": (30.0, 33.0, 99.0), "Trunc normal": (20.0, 20.0)}, train_size=500)
+    several(tmp_path, {"Mimetic": (30.0, 30.0), "Trunc normal": (0.0, 20.0)}, train_size=1000)
     study = load([tmp_path])
-    (axes,) = differences(study)["differences"].axes
-    assert ticks(axes) == ["ConViT − DeiT"]
-    seeds, _, mean, _ = drawn(axes)
-    assert seeds == ([2.0, 4.0, 5.0], [0.3] * 3, looks(study)["ConViT"].color, ".")
-    assert mean[0] == [pytest.approx(11 / 3)]
-    (axes,) = differences(study, "Mimetic")["differences"].axes
-    assert ticks(axes) == ["ConViT", "DeiT"], "as asked for"
+    assert of(train_size(study)["train_size"].data, row="Mimetic", x=500)["value"].tolist() == [30, 33, 99]
+    data = sample_efficiency(study)["sample_efficiency-cifar10"].data
+    gains = of(data, column="gain relative to the base (%)", row="Mimetic")
+    assert gains[["x", "value"]].to_numpy().tolist() == [[500, pytest.approx(50)], [500, pytest.approx(65)], [1000, 50]]
 
 
-def test_cost_is_milliseconds_and_their_spread_beside_the_difference(compared):
-    compared.runs.loc[compared.runs["row"] == "Mimetic", "init_seconds"] = [1.0, 2.0, 6.0, 0.0, 0.0]
-    took, gained, took_cifar, _ = cost(compared, "Trunc normal")["cost"].axes
-    assert took.get_xscale() == "log"
-    assert took.get_xlabel() == "initialisation (ms, log scale)"
-    assert gained.get_xlabel() == "gain in test top-1 (points)"
-    assert ticks(took) == ["Kaiming uniform", "Mimetic"]
-    assert points(took) == [([500.0], [0]), ([3000.0], [1])]
-    assert ([1000.0, 6000.0], [1, 1]) in [line[:2] for line in drawn(took)], "the fastest and the slowest seed"
-    assert points(gained) == [([-1.0], [0]), ([7.0], [1])]
-    assert ([0.1], [1]) in points(took_cifar), "a logarithmic scale has no 0"
-    look = looks(compared)["Mimetic"]
-    (point,) = [line for line in took.lines if (line.get_color(), line.get_marker()) == (look.color, look.marker)]
-    assert point.get_markerfacecolor() == look.color
+def test_score_and_gain_over_a_field(tmp_path: Path) -> None:
+    for width in (48, 96):
+        for row, gain in (("Kaiming uniform", 0), ("Mimetic", width / 48)):
+            several(
+                tmp_path, {row: [40 + seed + gain for seed in range(3)]}, label=f"{row}, width {width}", width=width
+            )
+    study = load([tmp_path])
+    drawn = over(study, "width")
+    assert set(drawn) == {"over-width", "over-width-gain"}
+    assert set(drawn["over-width"].data["row"]) == {"Kaiming uniform", "Mimetic"}
+    assert drawn["over-width-gain"].data.groupby("x")["value"].mean().to_dict() == {48: 1, 96: 2}
+    with pytest.raises(VitinitError, match="depth has 1 number, and a curve needs two"):
+        over(study, "depth")
 
 
-def test_attention_by_offset_shows_every_head_on_one_scale(study):
-    axes = offsets(study)["attention_offsets"].axes[0]
-    shown = axes.get_images()
-    assert len(shown) == 2 + 3
-    assert [text.get_text() for text in axes.texts] == ["Mimetic", "Imp.-3", "head 1", "head 2", "head 3"]
-    assert shown[0].get_array()[1][1] == 0.6
-    assert len({image.get_clim() for image in shown}) == 1
-    assert ticks(axes) == ["−1", "0", "1"] * 2
-    middles = [((left + right) / 2, (low + high) / 2) for left, right, low, high in (i.get_extent() for i in shown)]
-    assert len({y for _, y in middles}) == 2, "a line per row"
-    squares = (patch.get_bbox() for patch in axes.patches)
-    found = {(round(each.x0 + each.x1, 9), round(each.y0 + each.y1, 9), round(each.width, 9)) for each in squares}
-    assert found == {(round(2 * x, 9), round(2 * y, 9), round(1 / 3, 9)) for x, y in middles}
+def test_a_swept_rate_and_a_parameter_of_a_method_are_axes(tmp_path: Path) -> None:
+    for lr in (0.1, 0.3):
+        for width in (48, 96):
+            for row, gain in (("Kaiming uniform", 0.0), ("Mimetic", 10 * lr)):
+                run = spec(row, epochs=1, width=width)
+                run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"lr": lr})})
+                write(tmp_path / "lr", finished(run, [40 + gain + width / 48], study="small", row=row))
+    drawn = over(load([tmp_path / "lr"]), "lr")
+    assert set(drawn["over-lr"].data["column"]) == {"cifar10 (width 48)", "cifar10 (width 96)"}
+    assert drawn["over-lr-gain"].data.groupby("x")["value"].mean().to_dict() == pytest.approx({0.1: 1, 0.3: 3})
+    several(tmp_path / "beta", {"Kaiming uniform": (40.0,)})
+    for beta in (0.0, 0.5):
+        several(
+            tmp_path / "beta", {"Mimetic": (41 + beta,)}, label=f"Mimetic, beta_qk {beta}", params={"beta_qk": beta}
+        )
+    gains = over(load([tmp_path / "beta"]), "beta_qk")["over-beta_qk-gain"].data
+    assert gains[["row", "x", "value"]].to_numpy().tolist() == [["Mimetic", 0, 1], ["Mimetic", 0.5, 1.5]]
 
 
-def test_attention_by_offset_is_that_of_the_first_seed(tmp_path):
-    first, second = (done("Mimetic", seed=seed, maps=[each]) for seed, each in ((1, PEAK), (2, FLAT)))
-    assert first.run_id > second.run_id, "files are read in the order of these"
-    write(tmp_path, first, second)
-    (shown,) = offsets(load([tmp_path]))["attention_offsets"].axes[0].get_images()
-    assert shown.get_array()[1][1] == 0.6
+def test_probes_are_means_over_heads_and_gates_those_of_the_first_seed(tmp_path: Path) -> None:
+    records = [with_probes(done("ConViT", (10.0, 20.0), seed=seed)) for seed in (1, 2)]
+    study = load([write(tmp_path, *records)])
+    data = over_epochs(study, "nonlocality")["nonlocality-cifar10"].data
+    heads = records[0].probes[-1].nonlocality[0]
+    last = of(data, layer=1, seed=1, epoch=records[0].probes[-1].epoch)["value"]
+    assert last.tolist() == [pytest.approx(sum(heads) / len(heads))]
+    gates = gating(study)["gating-cifar10-ConViT"].data
+    assert set(gates["seed"]) == {1}
+    assert of(gates, epoch=0, layer=1)["value"].tolist() == records[0].probes[0].gating[0]
 
 
-# --- how a row looks ---
+def test_every_setting_over_locality_has_a_figure_of_its_own(tmp_path: Path) -> None:
+    for epochs in (1, 2):
+        for strength in (1.0, 2.0):
+            params = {"locality_strength": strength}
+            write(tmp_path, done("ConViT", (10.0,) * epochs, label=f"ConViT {strength}", params=params))
+    drawn = locality(load([tmp_path]))
+    assert len(drawn) == 2
+    assert all(sorted(grid.data["x"]) == [1, 2] for grid in drawn.values())
 
 
-def seen(look):
-    """What tells one row from another."""
-    return look.color, look.marker, look.linestyle, look.filled
+def test_attention_by_offset_is_that_of_the_first_seed(tmp_path: Path) -> None:
+    write(tmp_path, done("Mimetic", seed=1, maps=[PEAK]), done("Mimetic", seed=2, maps=[[[0.05] * 3] * 3]))
+    data = offsets(load([tmp_path]))["attention_offsets"].data
+    assert of(data, down=0, across=0)["attention"].tolist() == [0.6]
 
 
-@pytest.mark.long
-def test_a_row_looks_the_same_in_every_study_and_whichever_rows_are_there(tmp_path):
-    order = ["Kaiming uniform", "A plug-in's", "Mimetic", "Another's"]
-    known = []
-    for number, some in enumerate((order, order[1:], order[2:])):
-        root = tmp_path / str(number)
-        for row in some:
-            method = {"alpha_qk": 0.1 * order.index(row)} if "'s" in row else None
-            write(root, done("Mimetic" if method else row, (10.0,), label=row, params=method))
-        Store(root).write_layout("small", Layout(rows=order))
-        known.append({row: seen(look) for row, look in looks(load([root])).items()})
-    assert all(fewer.items() <= known[0].items() for fewer in known)
-    every: dict[str, object] = {}
-    for study in load_all([REFERENCE]):
-        its = looks(study)
-        assert list(its) == study.rows
-        assert len({seen(look) for look in its.values()}) == len(its), f"rows of {study.name} are told apart"
-        if study.name in ("small", "long-range-small", "table2-small"):
-            for row, look in its.items():
-                assert every.setdefault(row, seen(look)) == seen(look), f"{row} in {study.name}"
-
-
-def test_a_method_has_one_colour_and_marker_over_all_bases_and_the_base_shows():
-    known = looks(load([REFERENCE], "table2-small"))
-    methods = [row for row in known if f"Trunc normal + {row}" in known]
-    assert len(methods) == 4
-    for row in methods:
-        ours, other = known[row], known[f"Trunc normal + {row}"]
-        assert (ours.color, ours.marker) == (other.color, other.marker)
-        assert ours.linestyle != other.linestyle
-        assert (ours.filled, other.filled) == (True, False)
-    assert known["Trunc normal"].linestyle == known["Trunc normal + Mimetic"].linestyle
-    assert known["Trunc normal"].color == known["Kaiming uniform"].color == "#000000"
-
-
-# --- the forest plot ---
-
-
-def placebo(keep: str, base=KAIMING, **of):
-    params = {"of": {"name": "mimetic", **MIMETIC, **of}, "keep": keep}
-    return {"base": base, "method": {"name": "placebo", "params": params}}
-
-
-@pytest.fixture
-def with_placebos(tmp_path, monkeypatch):
-    """Three seeds of a base, two methods, and five placebos: two of one, one of the other, two of what is not there."""
-    top1 = {"Kaiming uniform": 30, "Imp.-3": 38, "Mimetic": 36}
-    impulse = {"of": {"name": "impulse", **ROWS["Imp.-3"]["method"]["params"]}, "keep": "entropy"}
-    for row, rest, gained in (
-        ("rotated", placebo("spectrum"), 33),
-        ("as spread out", placebo("entropy"), 39),
-        ("of impulse", {"base": KAIMING, "method": {"name": "placebo", "params": impulse}}, 37),
-        ("of another", placebo("spectrum", alpha_qk=0.6), 44),
-        ("over another base", placebo("spectrum", base=TRUNC), 10),
-    ):
-        monkeypatch.setitem(ROWS, row, rest)
-        top1[row] = gained
-    return load([several(tmp_path, {row: (value, value, value + 2) for row, value in top1.items()})])
-
-
-def marks(axes):
-    """Where the estimates stand, by their marker, from the top."""
-    lines = [line for line in axes.lines if len(line.get_xdata()) == 1]
-    return [(line.get_marker(), line.get_xdata()[0], line.get_ydata()[0]) for line in lines]
-
-
-def test_the_largest_gain_is_first_and_a_placebo_stands_below_its_own_method(with_placebos):
-    (figure,) = forest(with_placebos).values()
-    (axes,) = figure.axes
-    assert ticks(axes) == ["of another", "Imp.-3", "Mimetic"], "what is no placebo of a row here has a line of its own"
-    assert axes.yaxis_inverted()
-    below = [("o", 8.0, 1), ("D", 7.0, 1.3), ("o", 6.0, 2), ("s", 3.0, 2.3), ("D", 9.0, 2.6)]
-    assert marks(axes) == [("o", 14.0, 0), *below]
-    shown = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert shown == {"the row itself", "its placebo (spectrum)", "its placebo (entropy)"}
-    (axes,) = forest(with_placebos, "Imp.-3")["forest"].axes
-    assert ticks(axes) == ["of another", "Mimetic", "Kaiming uniform", "over another base"]
-    assert [x for marker, x, _ in marks(axes) if marker == "o"] == [6.0, -2.0, -8.0, -28.0]
-    assert [x for marker, x, _ in marks(axes) if marker != "o"] == [-5.0, 1.0]
-
-
-def test_a_placebo_on_another_model_is_none_of_a_row(with_placebos, monkeypatch):
-    (root,) = with_placebos.folders
-    monkeypatch.setitem(ROWS, "wider", placebo("norm"))
-    several(root, {"wider": (20.0, 20.0, 22.0)}, width=96)
-    assert placebos(load([root])) == placebos(with_placebos)
-
-
-def test_there_is_none_without_a_placebo_beside_its_method(compared):
-    assert forest(compared) == {}
-
-
-# --- files ---
-
-
-@pytest.mark.long
-def test_files_are_written_and_stable(tmp_path):
-    root = write(tmp_path / "records", done("A $x^", (10.0, 20.0), label="A $x^ [b]", maps=[PEAK]))
+def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> None:
+    root = write(tmp_path / "records", done("Mimetic", (10.0, 20.0), label="A $x^ [b] 初", maps=[PEAK]))
     written = []
     for out in (tmp_path / "one", tmp_path / "two"):
         assert figures.main(["--results", str(root), "--out", str(out)]) == 0
         written.append({path.name: path.read_bytes() for path in out.iterdir()})
-    names = ("accuracy", "attention_offsets")
-    assert written[0].keys() == {f"{name}.{end}" for name in names for end in ("pdf", "png")}
     assert written[0] == written[1]
-    assert all(len(content) > 5000 for content in written[0].values())
+    assert {f"accuracy.{end}" for end in ("pdf", "png", "csv")} <= written[0].keys()
+    assert pd.read_csv(tmp_path / "one/accuracy.csv")["score"].tolist() == [10, 20]
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path, capsys):
-    root = write(tmp_path / "records", done("Mimetic", (10.0,)))
+def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = write(tmp_path / "records", with_probes(done("ConViT", (10.0,))), done("Mimetic", (10.0,)))
     arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
-    assert figures.main(arguments) == 0
-    printed = capsys.readouterr().out
-    assert "attention_offsets: no record holds attention by offset" in printed
-    assert "differences" in printed
-    assert list((tmp_path / "out").iterdir()) == [], "accuracy needs more than one evaluated epoch"
+    assert figures.main([*arguments, "--figure", "forest"]) == 0
+    assert "not drawn: forest: no method with a gain has its placebo beside it" in capsys.readouterr().out
+    assert curves.main([*arguments, "--figure", "impulse_mass"]) == 0
+    said = capsys.readouterr().out
+    assert "without probes, so in no figure of them: Mimetic (cifar10)" in said
+    assert "not drawn: impulse_mass: no record holds probes of a target" in said

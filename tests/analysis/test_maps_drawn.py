@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import matplotlib as mpl
 import numpy as np
@@ -17,7 +16,6 @@ from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.attention import after, before, layers, training
 from vitinit.analysis.figures.kept import kept_at_one_seed
 from vitinit.analysis.frame import load
-from vitinit.analysis.plotting.style import caption_of
 from vitinit.benchmark.records.store import maps_path
 from vitinit.initializers.errors import VitinitError
 
@@ -107,54 +105,35 @@ def test_what_has_no_cka(draw):
 # --- its heat maps ---
 
 
-def heat_maps(figure):
-    """Panels with a map, and their values."""
-    panels = [axes for axes in figure.axes if axes.get_ylabel() != "linear CKA"]
-    return panels, [np.asarray(axes.collections[0].get_array()) for axes in panels]
-
-
-def labels(ticks):
-    return [tick.get_text() for tick in ticks if tick.get_text()]
+def heat(grid, panel):
+    """The values of a panel, as a matrix."""
+    its = grid.data[grid.data["panel"] == panel]
+    side = its["one"].nunique()
+    return its["cka"].to_numpy().reshape(side, side)
 
 
 def test_between_layers_before_and_after(study, kept):
-    ((name, figure),) = cka_layers(study).items()
+    ((name, grid),) = cka_layers(study).items()
     assert name == "cka_layers-cifar10"
-    assert "cifar10, seed 0 or 1\n† answers by its class token" in caption_of(figure)
-    panels, values = heat_maps(figure)
-    assert [axes.get_title() for axes in panels] == ["Trunc normal", "Mimetic", "ConViT †", "", "", ""]
-    assert [panels[place].get_ylabel() for place in (0, 3)] == ["layer, before", "layer, after"]
-    for place, run in enumerate([("Trunc normal", 1), ("Mimetic", 0), ("ConViT", 1)]):
-        its = kept[run].grams_ELBnn
-        np.testing.assert_allclose(values[place], cka(its[0], its[0]))
-        np.testing.assert_allclose(values[3 + place], cka(its[-1], its[-1]))
-    least = min(float(each.min()) for each in values)
-    assert {axes.collections[0].get_clim() for axes in panels} == {(math.floor(10 * least) / 10, 1)}
-    assert labels(panels[3].get_xticklabels()) == ["1", "2", "3", "4"]
+    grams_ELBnn = kept["ConViT", 1].grams_ELBnn
+    np.testing.assert_allclose(heat(grid, "ConViT †, before"), cka(grams_ELBnn[0], grams_ELBnn[0]))
+    np.testing.assert_allclose(heat(grid, "ConViT †, after"), cka(grams_ELBnn[-1], grams_ELBnn[-1]))
 
 
 def test_between_epochs_where_three_were_kept(study, kept):
-    ((name, figure),) = epochs(study).items()
+    ((name, grid),) = epochs(study).items()
     assert name == "cka_epochs-cifar10-Mimetic"
-    panels, values = heat_maps(figure)
-    assert [axes.get_title() for axes in panels] == [f"layer {layer}" for layer in (1, 2, 3, 4)]
-    assert labels(panels[0].get_yticklabels()) == ["0", "1", "3"]
     for layer in range(DEPTH):
         grams_EBnn = kept["Mimetic", 0].grams_ELBnn[:, layer]
-        np.testing.assert_allclose(values[layer], cka(grams_EBnn, grams_EBnn))
-    written = [text.get_text() for text in panels[0].texts]
-    assert written == [f"{value:.2f}" for value in values[0].ravel()], "cells are large enough for their values"
+        np.testing.assert_allclose(heat(grid, f"layer {layer + 1}"), cka(grams_EBnn, grams_EBnn))
 
 
 def test_between_initialisations_at_one_seed_after_training(study, kept):
-    ((name, figure),) = initializers(study).items()
+    ((name, grid),) = initializers(study).items()
     assert name == "cka_initializers-cifar10"
-    assert "cifar10, seed 1" in caption_of(figure), "where most rows have kept maps"
-    panels, values = heat_maps(figure)
-    assert len(panels) == DEPTH
-    assert labels(panels[0].get_yticklabels()) == ["Trunc normal", "Mimetic", "ConViT †"]
+    assert list(dict.fromkeys(grid.data["one"])) == ["Trunc normal", "Mimetic", "ConViT †"], "at seed 1: most maps"
     rows = np.stack([kept[row, 1].grams_ELBnn[-1, 2] for row in ("Trunc normal", "Mimetic", "ConViT")])
-    np.testing.assert_allclose(values[2], cka(rows, rows))
+    np.testing.assert_allclose(heat(grid, "layer 3"), cka(rows, rows))
 
 
 def test_of_seeds_at_which_as_many_rows_have_kept_maps_the_first_counts(tmp_path):
@@ -167,10 +146,9 @@ def test_of_seeds_at_which_as_many_rows_have_kept_maps_the_first_counts(tmp_path
 # --- attention ---
 
 
-def attention(figure):
-    """The axes with maps, line by line, and the maps in times of uniform attention."""
-    axes = [axes for axes in figure.axes if axes.get_images() and axes.get_label() != "<colorbar>"]
-    return axes, [np.asarray(each.get_images()[0].get_array()) for each in axes]
+def shown(grid, row, panel):
+    """A map, in times of uniform attention."""
+    return np.asarray(grid.axes_dict[row, panel].get_images()[0].get_array())
 
 
 def times(map_NN):
@@ -178,50 +156,32 @@ def times(map_NN):
     return np.maximum(map_NN.astype(np.float32) * TOKENS, 1 / 32)
 
 
-def boxes(axes, color):
-    wanted = mpl.colors.to_rgba(color)
-    return [patch.get_bbox().bounds for patch in axes.patches if patch.get_edgecolor() == wanted]
-
-
 @pytest.mark.parametrize("draw", [before, after])
 def test_first_middle_and_last_layer_each_with_its_corner(study, kept, draw):
-    ((name, figure),) = draw(study).items()
+    ((name, grid),) = draw(study).items()
     assert name == f"attention_{draw.__name__}-cifar10"
-    assert "cifar10, seed 0 or 1, head 1, mean over 24 test images" in caption_of(figure)
-    axes, maps = attention(figure)
-    assert [each.get_ylabel() for each in axes[::6]] == ["Trunc normal", "Mimetic", "ConViT †"]
-    assert [each.get_title() for each in axes[:6:2]] == ["layer 1", "layer 2", "layer 4"]
-    for line, key in enumerate([("Trunc normal", 1), ("Mimetic", 0), ("ConViT", 1)]):
-        its = kept[key].maps_ELHNN[0 if draw is before else -1]
-        for place, layer in enumerate((0, 1, 3)):
-            whole, corner = maps[6 * line + 2 * place : 6 * line + 2 * place + 2]
-            np.testing.assert_array_equal(whole, times(its[layer, 0]))
-            np.testing.assert_array_equal(corner, whole[:24, :24], "three rows of eight tokens")
-    assert boxes(axes[0], "red") == [(-0.5, -0.5, 24, 24)]
-    assert boxes(axes[1], "white") == [(first - 0.5, first - 0.5, 8, 8) for first in (0, 8, 16)]
-    assert {each.get_images()[0].get_clim() for each in axes} == {(1 / 16, 16)}, "one scale for all figures"
-    assert [labels(each.get_yticklabels()) for each in axes] == 3 * [["1", "64"], *[[]] * 5]
-    assert [labels(each.get_xticklabels()) for each in axes] == [*[[]] * 12, *3 * [["1", "64"], ["1", "24"]]]
-    assert {"key token", "query token"} <= {text.get_text() for text in figure.texts}
+    maps_LHNN = kept["ConViT", 1].maps_ELHNN[0 if draw is before else -1]
+    for layer, panel in ((0, "first layer"), (1, "middle layer"), (3, "last layer")):
+        whole = times(maps_LHNN[layer, 0])
+        np.testing.assert_array_equal(shown(grid, "ConViT †", panel), whole)
+        corner = shown(grid, "ConViT †", f"{panel}, zoom")
+        np.testing.assert_array_equal(corner, whole[:24, :24], "three rows of eight tokens")
+    (box,) = grid.axes_dict["ConViT †", "first layer"].patches
+    assert box.get_bbox().bounds == (-0.5, -0.5, 24, 24)
 
 
 def test_before_and_after_beside_one_another(study, kept):
-    (figure,) = training(study).values()
-    axes, maps = attention(figure)
-    assert [each.get_title() for each in axes[:2]] == ["layer 1\nbefore", "layer 1\nafter"]
-    np.testing.assert_array_equal(maps[-2], times(kept["ConViT", 1].before_LHNN[3, 0]))
-    np.testing.assert_array_equal(maps[-1], times(kept["ConViT", 1].after_LHNN[3, 0]))
+    (grid,) = training(study).values()
+    its = kept["ConViT", 1]
+    np.testing.assert_array_equal(shown(grid, "ConViT †", "last layer, before"), times(its.before_LHNN[3, 0]))
+    np.testing.assert_array_equal(shown(grid, "ConViT †", "last layer, after"), times(its.after_LHNN[3, 0]))
 
 
 def test_all_layers_of_each_row(study, kept):
     drawn = layers(study)
     assert list(drawn) == [f"attention_layers-cifar10-{row}" for row in ("Trunc_normal", "Mimetic", "ConViT")]
-    axes, maps = attention(drawn["attention_layers-cifar10-Mimetic"])
-    both = [*kept["Mimetic", 0].before_LHNN, *kept["Mimetic", 0].after_LHNN]
-    assert len(maps) == len(both) == 2 * DEPTH
-    for found, layer_HNN in zip(maps, both, strict=True):
-        np.testing.assert_array_equal(found, times(layer_HNN[0]))
-    assert not any(boxes(each, "white") for each in axes), "on maps this small they would hide the diagonal"
+    found = shown(drawn["attention_layers-cifar10-Mimetic"], "after", "layer 2")
+    np.testing.assert_array_equal(found, times(kept["Mimetic", 0].after_LHNN[1, 0]))
 
 
 def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(tmp_path, capsys):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
 from synthetic_records import finished, spec, write
 
-from vitinit.analysis.figures.scaling import figure, over
+from vitinit.analysis.figures.scaling import gains_over_axis
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.scaling import catches_up, scaling, scaling_over
-from vitinit.benchmark.spec import OptimizerSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.analysis.tables.scaling import catches_up, scaling
 
 WIDTHS = (48, 96, 192)
 BASE = {48: (40.0, 41.0, 42.0), 96: (44.0, 45.0, 46.0), 192: (48.0, 49.0, 50.0)}
@@ -53,13 +50,10 @@ def test_gains_and_their_slope_are_those_computed_by_hand(study: Study) -> None:
 
 
 def test_the_figure_shows_these_gains(study: Study) -> None:
-    (axes,) = figure(study)["scaling"].axes
-    drawn = {tuple(round(float(y), 6) for y in line.get_ydata()) for line in axes.get_lines()}
-    assert {tuple(sum(GAIN[width]) / 3 for width in WIDTHS), (-1.0, -1.0, -1.0)} <= drawn
-    assert {text.get_text() for text in axes.figure.legends[0].get_texts()} == {
-        "Trunc normal − Kaiming uniform",
-        "Mimetic − Kaiming uniform",
-    }
+    data = gains_over_axis(study)["scaling"].data
+    assert set(data["row"]) == {"Trunc normal − Kaiming uniform", "Mimetic − Kaiming uniform"}
+    means = data[data["row"].str.startswith("Mimetic")].groupby("x")["value"].mean()
+    assert means.to_dict() == pytest.approx({width: sum(GAIN[width]) / 3 for width in WIDTHS})
 
 
 def test_a_gain_is_of_the_seeds_that_both_have(tmp_path: Path, study: Study) -> None:
@@ -96,68 +90,3 @@ def test_where_a_base_catches_up_is_interpolated_over_the_logarithm() -> None:
     assert catches_up(54.0, base) == pytest.approx(80.0)
     assert catches_up(39.0, base) == 5.0
     assert catches_up(54.1, base) is None
-
-
-def test_score_and_gain_over_a_swept_field_are_those_computed_by_hand(tmp_path: Path) -> None:
-    scores = {0.1: (50.0, 52.0), 0.3: (60.0, 61.0)}
-    for lr, by_seed in scores.items():
-        for width in (48, 96):
-            for seed, base in enumerate(by_seed):
-                for row, gain in (("Kaiming uniform", 0.0), ("Mimetic", 10 * lr)):
-                    run = spec(row, seed=seed, epochs=1, width=width)
-                    run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"lr": lr})})
-                    write(tmp_path, finished(run, [base + gain + width / 48], study="swept", row=row))
-    study = load([tmp_path], "swept")
-    found = scaling_over(study, "lr")
-    assert {place for place, _ in found.series} == {f"{study.contents.done.popitem()[1].spec.dataset.label} (width {w})"
-                                                    for w in (48, 96)}  # fmt: skip
-    for (place, label), curve in found.series.items():
-        extra = 1 if "width 48" in place else 2
-        means = {
-            lr: sum(by_seed) / 2 + extra + (10 * lr if label == "Mimetic" else 0) for lr, by_seed in scores.items()
-        }
-        assert {value: float(its.mean()) for value, its in curve.scores.items()} == pytest.approx(means)
-        gains = {value: float(its.mean()) for value, its in found.gains(curve).items()}
-        assert gains == pytest.approx({0.1: 1.0, 0.3: 3.0} if label == "Mimetic" else {})
-    assert set(over(study, "lr")) == {"over-lr", "over-lr-gain"}
-    assert set(scaling_over(study, "width").values) == {48, 96}
-    with pytest.raises(VitinitError, match="fields with several: images, lr, width"):
-        scaling_over(study, "epochs")
-
-
-def test_a_parameter_of_optimizers_is_an_axis_for_each_of_them(tmp_path: Path) -> None:
-    for name, score in (("sgd", 40.0), ("muon", 60.0)):
-        for momentum in (0.5, 0.9):
-            run = spec("Mimetic", seed=0, epochs=1)
-            optimizer = OptimizerSpec(name=name, params={"momentum": momentum, "nesterov": name == "muon"})
-            run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"optimizer": optimizer})})
-            write(tmp_path, finished(run, [score + momentum * 10], study="nested", row="Mimetic"))
-    curves = scaling_over(load([tmp_path], "nested"), "optimizer.momentum").series
-    assert {place: {value: float(its.mean()) for value, its in curve.scores.items()} for (place, _), curve in
-            curves.items()} == {"cifar10 (optimizer sgd)": {0.5: 45.0, 0.9: 49.0},
-                                "cifar10 (optimizer muon)": {0.5: 65.0, 0.9: 69.0}}  # fmt: skip
-
-
-def test_over_a_parameter_of_a_method_the_base_stays_as_it_is(tmp_path: Path) -> None:
-    for seed in range(2):
-        write(tmp_path, finished(spec("Kaiming uniform", seed=seed, epochs=1), [40.0 + seed], study="beta",
-                                 row="Kaiming uniform"))  # fmt: skip
-        for beta in (0.25, 0.5):
-            run = spec("Mimetic", seed=seed, epochs=1, params={"beta_qk": beta})
-            write(tmp_path, finished(run, [40.0 + 3 * seed + 8 * beta], study="beta", row=f"Mimetic, beta_qk {beta}"))
-    study = load([tmp_path], "beta")
-    for name in ("beta_qk", "method.beta_qk"):
-        found = scaling_over(study, name)
-        assert [label for _, label in found.series] == ["Mimetic", "Kaiming uniform"]
-        gains = found.gains(found.series["cifar10", "Mimetic"])
-        assert {value: its.tolist() for value, its in gains.items()} == {0.25: [2.0, 4.0], 0.5: [4.0, 6.0]}
-    assert set(over(study, "beta_qk")) == {"over-beta_qk", "over-beta_qk-gain"}
-
-
-def test_a_value_of_0_has_its_place_on_the_axis(tmp_path: Path) -> None:
-    for seed, beta in itertools.product(range(2), (0.0, 0.5)):
-        run = spec("Mimetic", seed=seed, epochs=1, params={"beta_qk": beta})
-        write(tmp_path, finished(run, [40.0 + seed], study="beta", row=f"Mimetic, beta_qk {beta}"))
-    (axes,) = over(load([tmp_path], "beta"), "beta_qk")["over-beta_qk"].axes
-    assert axes.get_xscale() == "linear"
-    assert list(axes.get_xticks()) == [0.0, 0.5]

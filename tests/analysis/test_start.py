@@ -12,7 +12,7 @@ from contract_studies import REFERENCE
 from start_records import starts, with_start
 from synthetic_records import done, write
 
-from vitinit.analysis.figures.start import start, start_charts
+from vitinit.analysis.figures.start import start
 from vitinit.analysis.frame import Study, load
 from vitinit.analysis.tables.registry import build, names
 
@@ -63,39 +63,31 @@ def test_every_cell_is_the_mean_over_heads_layers_and_seeds(study):
         assert sample.std == (pytest.approx(std) if n > 1 else None)
 
 
-def test_every_line_is_the_mean_over_heads_and_seeds_of_each_layer(study):
-    frame, charts = by_hand(study), start_charts(study)
-    expected = frame.groupby(["column", "quantity", "row", "layer"])["value"].agg(["mean", "std", "count"])
-    seen = set()
-    for chart in charts.values():
-        for panel in chart.panels:
-            for row, line in panel.lines.items():
-                for layer, *numbers in zip(line.x, line.mean, line.std, line.n, strict=True):
-                    key = (panel.column, panel.scale.y, row, layer)
-                    np.testing.assert_allclose(numbers, expected.loc[key], rtol=1e-9, atol=1e-12)
-                    seen.add(key)
-    assert seen == set(expected.index)
+def test_the_figure_draws_the_mean_over_heads_of_each_layer(study):
+    expected = by_hand(study).groupby(["column", "quantity", "row", "layer"])["value"].mean()
+    drawn = pd.concat([grid.data for grid in start(study).values()])
+    ours = drawn.groupby(["column", "quantity", "row", "layer"])["value"].mean()
+    pd.testing.assert_series_equal(ours, expected, rtol=1e-9)
+
+
+def dotted(study):
+    """Where panels have dotted lines, by quantity."""
+    (grid,) = start(study).values()
+    return {
+        quantity: [
+            line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":" and len(line.get_ydata()) == 2
+        ]
+        for quantity, axes in grid.axes_dict.items()
+        if quantity in ("distance", "entropy")
+    }
 
 
 def test_dotted_lines_are_uniform_attention():
-    study = load([REFERENCE], "standard-mechanism")
-    [chart] = start_charts(study).values()
-    references = {panel.scale.y: panel.reference for panel in chart.panels}
     tokens = np.array([(row, column) for row in range(8) for column in range(8)])
     distances = np.linalg.norm(tokens[:, None] - tokens[None], axis=-1)
-    assert references.pop("distance") == pytest.approx(distances.mean())
-    assert references.pop("entropy") == pytest.approx(math.log(64))
-    assert set(references.values()) == {None}
-
-
-def test_nothing_is_dotted_where_attention_is_on_several_grids(tmp_path):
-    records = [with_start(done("Imp.-3", patch_size=2)), with_start(done("Kaiming uniform"))]
-    charts = start_charts(load([write(tmp_path, *records)], "small"))
-    assert charts
-    for chart in charts.values():
-        assert chart.panels
-        assert chart.reference == ""
-        assert {panel.reference for panel in chart.panels} == {None}
+    found = dotted(load([REFERENCE], "standard-mechanism"))
+    assert pytest.approx(distances.mean()) in found["distance"]
+    assert pytest.approx(math.log(64)) in found["entropy"]
 
 
 def test_a_layer_of_zero_matrices_alone_has_no_condition_number_and_other_records_no_such_table(tmp_path):
@@ -107,8 +99,8 @@ def test_a_layer_of_zero_matrices_alone_has_no_condition_number_and_other_record
     assert table.rows == ["Mimetic: layer 1"]
     assert table.cells["Mimetic: layer 1", "QK cond."].ours is None
     assert table.cells["Mimetic: layer 1", "QK norm"].ours.mean == 0
-    [chart] = start_charts(study).values()
-    assert "QK cond." not in {panel.scale.y for panel in chart.panels}
+    (grid,) = start(study).values()
+    assert "QK cond." not in set(grid.data["quantity"])
     study = load([write(tmp_path / "none", done("Mimetic"))], "small")
     assert "small_start" not in names(study)
     assert start(study) == {}

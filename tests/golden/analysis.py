@@ -32,7 +32,7 @@ SHOWN = ("small", "standard")
 """The studies whose tables are kept as files."""
 PROBES = ["nonlocality", "nonlocality_reference", "attention_entropy", "effective_receptive_field", "impulse_mass"]
 PROBED = (*SHOWN, "convit-anatomy", "long-range-small", "segmentation-small")
-"""Charts that have lines for each layer, and the studies of which they are kept."""
+"""Probes that have lines for each layer, and the studies of which they are kept."""
 NUMBERS = ("n", "mean", "std", "published", "published_difference", "switch")
 INTERVALS = ["low", "high", "pairs", "difference", "difference_low", "difference_high"]
 """Of all tables but that of what runs start from."""
@@ -77,21 +77,34 @@ def metric_of(path: Path) -> str:
 
 
 def curves_now() -> Numbers:
-    """The lines of all charts, but that what runs start from is in tables."""
+    """Scores over epochs and probes from the frames that figures draw; what lies over another axis, from figures."""
     found: Numbers = {}
     for study in load_all([REFERENCE]):
-        for drawings in (FIGURES, CURVES):
-            for drawing in drawings.entries():
-                if drawing.name == "start" or (drawing.name in PROBES and study.name not in PROBED):
-                    continue
-                for file, chart in (drawings.charts(drawing, study) or {}).items():
-                    for panel in chart.panels:
-                        for label, line in panel.lines.items():
-                            key = f"{study.name} | {file} | {panel.title} | {label}".replace("\n", " ")
-                            found[key] = {
-                                field: [None if math.isnan(x) else float(x) for x in getattr(line, field)]
-                                for field in ("x", "mean", "std", "n")
-                            } | ({"reference": panel.reference} if panel.reference is not None else {})
+        probes = study.probes[study.probes["quantity"].isin(PROBES)] if study.name in PROBED else study.probes[:0]
+        gates = study.probes[study.probes["quantity"] == "gating"]
+        gates = gates[gates["seed"] == gates.groupby(["column", "row"])["seed"].transform("min")]
+        by_layer = ["column", "row", "run_id", "quantity", "epoch", "layer"]
+        tidy = [
+            (study.epochs.assign(figure="accuracy"), ["figure", "column", "row"], "epoch", "score"),
+            (
+                probes.groupby(by_layer, as_index=False, sort=False)["value"].mean(),
+                ["quantity", "column", "row", "layer"],
+                "epoch",
+                "value",
+            ),
+            (gates, ["quantity", "column", "row", "layer", "head"], "epoch", "value"),
+        ]
+        for drawings, name in ((FIGURES, "train_size"), (CURVES, "sample_efficiency"), (CURVES, "locality")):
+            for file, grid in drawings.get(name).figures(study).items():
+                tidy.append((grid.data.assign(figure=file), ["figure", "column", "row"], "x", "value"))
+        for data, by, x, y in tidy:
+            for key, line in data.groupby(by, sort=False):
+                stats = line.groupby(x)[y].agg(["mean", "std", "count"])
+                numbers = {"x": stats.index, "mean": stats["mean"], "std": stats["std"], "n": stats["count"]}
+                found[" | ".join(map(str, (study.name, *key)))] = {
+                    field: [None if math.isnan(value) else float(value) for value in values]
+                    for field, values in numbers.items()
+                }
     return found
 
 

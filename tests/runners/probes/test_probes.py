@@ -18,7 +18,7 @@ from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from vitinit.analysis.curves.layers import _over_heads, more
+from vitinit.analysis.curves.layers import more
 from vitinit.analysis.frame import load_all
 from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
@@ -98,8 +98,6 @@ def test_a_head_without_a_number_ends_no_run():
     numbers = [head for heads in taken.attention_entropy for head in heads]
     assert None in numbers
     assert any(isinstance(number, float) for number in numbers)
-    assert _over_heads([[1.0, None, 3.0], [2.0]]) == [2.0, 2.0]
-    assert _over_heads([[1.0], [None, None]]) is None
 
 
 @pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
@@ -477,5 +475,5 @@ def test_a_probe_that_the_record_has_no_field_for_is_recorded_and_drawn(tmp_path
     (record,) = study.contents.done.values()
     assert [list(entry.more) for entry in record.probes] == [["mean_column"]] * 3
     assert all(1 < head < 2 for entry in record.probes for layer in entry.more["mean_column"] for head in layer)
-    (figure,) = more(study).values()
-    assert "mean_column" in figure.get_suptitle()
+    (grid,) = more(study).values()
+    assert "mean_column" in grid.figure.get_suptitle()

@@ -1,1 +1,0 @@
-"""Drawing tools of all figures: colours, fonts, panels, estimates."""
