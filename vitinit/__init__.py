@@ -322,6 +322,8 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
+    import torch
+
     from vitinit.initializers.apply import METHODS, Meant, apply
     from vitinit.initializers.foreign import contained
     from vitinit.initializers.registry import Resources
@@ -359,6 +361,13 @@ def initialize(
         ]
         remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
         beside, untrained = _beside(copied), _untrained(copied, parts)
+    try:
+        changes = _changes(before, named_tensors(model))
+    except BaseException:  # Ctrl-C while norms are computed: nothing is changed by a call that did not return
+        with torch.no_grad():
+            for name, tensor in named_tensors(model).items():
+                tensor.copy_(before[name])
+        raise
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
     if method is not None:
         METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
@@ -367,7 +376,7 @@ def initialize(
         base=described.get("base"),
         method=described.get("method"),
         seed=seed,
-        changes=_changes(before, named_tensors(model)),
+        changes=changes,
         **aimed,
         beside=beside,
         layer_scale=None if layer_scale is None else float(layer_scale),

@@ -215,7 +215,7 @@ def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> Non
     assert differing(state(m["student"]), state(alone)) == set()
     assert "head.weight" in {change.name for change in report.changes}
     two = nn.ModuleDict({"student": zoo.build("timm ViT"), "teacher": zoo.build("timm ViT")})
-    refused(two, "'student' and 'teacher'", "impulse", base="trunc_normal")
+    refused(two, "'student', 'teacher'", "impulse", base="trunc_normal")
 
 
 SCALED = (
