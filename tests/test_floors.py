@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,15 @@ ROOT = Path(__file__).parents[1]
         ("-c 'import vitinit'", "torch timm torchvision pandas"),
         ("-m vitinit.runners.cli --help", "torch pandas matplotlib"),
         ("-m vitinit.analysis.tables --help", "torch timm matplotlib"),
-        (f"-m vitinit.analysis.tables --results {ROOT}/results/reference --study small", "torch timm"),
+        (
+            f"-m vitinit.analysis.tables --results {shlex.quote(str(ROOT))}/results/reference --study small",
+            "torch timm",
+        ),
     ],
 )
 def test_a_command_starts_without_what_it_does_not_need(command: str, absent: str, tmp_path: Path) -> None:
     """Python lists each module that a command imports (-X importtime)."""
-    line = f"{sys.executable} -X importtime {command}"
+    line = f"{shlex.quote(sys.executable)} -X importtime {command}"
     environment = {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stderr[-500:]

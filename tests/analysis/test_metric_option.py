@@ -14,7 +14,7 @@ from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
 from vitinit.analysis.unread import last_is_unread
-from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes, whole_or_parsed
+from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
@@ -33,7 +33,7 @@ def test_a_record_holds_them_by_name_and_can_be_read_by_another_one() -> None:
     record = with_metrics("Mimetic", 0, 50.0, top5=90.5, calibration_error=7.25)
     data = to_bytes(record)
     assert from_bytes(data) == record
-    assert whole_or_parsed(data).last.value("top5") == 90.5  # type: ignore[union-attr]
+    assert from_bytes(data).history[-1].value("top5") == 90.5
     assert (record.metric, record.score) == ("top1", 50.0)
     assert (record.by("top5").score, record.by("top5").evaluated) == (90.5, {1: 30.0, 2: 90.5})
     assert record.by("calibration_error").best == (1, 1.0), "the lower, the better"

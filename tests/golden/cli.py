@@ -76,7 +76,8 @@ def transcript(commands: list[str]) -> str:
         os.chdir(ROOT)
     places = {name: "HERE", str(BIN): "BIN", str(ROOT): "ROOT", version("vitinit"): "VERSION"}
     for here, placeholder in places.items():
-        shown = shown.replace(here, placeholder)
+        shown = shown.replace(shlex.quote(here), placeholder).replace(here, placeholder)
+    shown = re.sub(r"'((?:HERE|BIN|ROOT)[^' ]*)'", r"\1", shown)  # a path with a space is quoted for the shell
     return re.sub(r"\x1b\[[\d;]*m| +$", "", shown, flags=re.MULTILINE)
 
 

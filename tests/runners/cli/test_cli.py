@@ -23,9 +23,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import set_flags
-from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.setting import Execution
 from vitinit.runners.loaders import choice
-from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.training.checkpoint import Checkpoints
 
 TINY = {
@@ -545,21 +544,3 @@ def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path
         code, _, err = vitinit("run", grid, *more, "--force", one)
         assert (code, message in err) == (2, True), (more, err)
         assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
-
-
-def test_a_failure_behind_a_later_skip_is_tried_again(tmp_path, vitinit, monkeypatch):
-    """The data was named, then it was not, then it is again."""
-    serve("eurosat", tmp_path / "mine", "http://nowhere", monkeypatch)
-    assert vitinit("data", "get", "eurosat", "--data-dir", "mine")[0] == 0
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__datasets=["eurosat"], blocks__0__recipe__batch_size=4))
-    store, run = Store("results/local"), ("run", path, *MINE, "--no-download", "--no-probes")
-    (cell,) = (cell for cell in grid.load(path).cells if cell.row.startswith("Kaiming"))
-    setting = Setting(store.root, "tiny", tmp_path, Execution("cpu", 1, "inline"), {})
-    earlier = {"written": "2026-01-01T00:00:00+00:00"}
-    store.write(failure(cell, setting, "RuntimeError", "once").model_copy(update=earlier))
-    assert vitinit(*run)[0] == 0
-    assert store.read("tiny").skipped.keys() == {cell.run_id}
-    assert "failed" in vitinit("plan", path, "--only", "row=Kaiming*", "--data-dir", "mine")[1]
-    code, out, err = vitinit(*run, "--data-dir", "mine", "--retry-failed")
-    assert (code, "1 run finished" in out) == (0, True), out + err
-    assert store.read("tiny").done.keys() == {cell.run_id}

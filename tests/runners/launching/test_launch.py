@@ -311,6 +311,7 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
 
 HANGS = '''
 import os, signal, time
+import torch
 from typing import ClassVar
 from vitinit.initializers.registry import Initializer
 
@@ -323,13 +324,13 @@ class Hangs(Initializer):
     def apply(self, model, generator, progress):
         steps = []
 
-        def step(model, arguments):
-            steps.extend([1] * model.training)
+        def step(module, arguments):
+            steps.extend([1] * (type(module) is type(model) and module.training))
             if len(steps) == 5:
                 os.kill(self.launcher, signal.SIGTERM)
                 time.sleep(9999)
 
-        model.register_forward_pre_hook(step)
+        torch.nn.modules.module.register_module_forward_pre_hook(step)
 '''
 
 
