@@ -7,6 +7,7 @@ folder of its own, with `files/` in it and the committed records at `results/ref
 
 from __future__ import annotations
 
+import atexit
 import difflib
 import io
 import os
@@ -25,11 +26,26 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TRANSCRIPTS = Path(__file__).with_name("cli")
 BIN = Path(sys.executable).parent
+TOOLS = "cat cut find git ls mkdir sed sh sha256sum sleep uname"
+"""Programs beside ours: a machine that has SLURM prints the same."""
+
+
+def tools() -> str:
+    """A folder with `TOOLS` and no other program."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in TOOLS.split():
+        if found := shutil.which(name):
+            Path(folder, name).symlink_to(found)
+    return folder
+
+
+PATH = f"{BIN}:{tools()}"
 ENVIRONMENT = {
     "COLUMNS": "80",
     "LANG": "C.UTF-8",
     "OMP_NUM_THREADS": "1",
-    "PATH": f"{BIN}:{os.defpath}",
+    "PATH": PATH,
     "TERM": "dumb",
     "TZ": "UTC",
 }
