@@ -32,6 +32,7 @@ include_patterns = [
     "results/reference/README.md",
     "results/reference/*/README.md",
     "results/reference/board.md",
+    "results/reference/which-initialisation.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/*.md",
@@ -102,6 +103,7 @@ docs/gallery
 results/reference/README
 results/reference/*/README
 results/reference/board
+results/reference/which-initialisation
 ```
 
 ```{toctree}

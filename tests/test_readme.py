@@ -214,6 +214,6 @@ def test_the_example_dataset_and_family_train(checkout):
     ],
 )
 def test_the_contract_tests_run_over_the_examples_with_no_edit(checkout, tests, of):
-    done = run(f"python -m pytest tests/{tests} -k {of} -p no:xdist", checkout)
+    done = run(f"python -m pytest tests/{tests} -k {of} -p no:xdist -m ''", checkout)
     assert done.returncode == 0, done.stdout
     assert int(re.search(r"(\d+) passed", done.stdout).group(1)) >= 1, done.stdout
