@@ -43,10 +43,11 @@ CELLS = [
 
 
 def command(name: str) -> tuple[list[str], int]:
-    """Arguments of the command that carries a cell out, saving every second step, and its number of processes."""
+    """Arguments of the command that carries a cell out, saving every step, and its number of processes."""
     execution, _, row = name.partition("/")
     (how,) = (each for each in training.EXECUTIONS if each.name == execution and row in each.cells("*"))
-    options = "--executor inline --device cpu --data-dir data --checkpoint-minutes 0 --keep-weights --keep-maps --retry-failed"
+    options = "--executor inline --device cpu --data-dir data --checkpoint-minutes 0 --keep-weights --keep-maps"
+    options += " --retry-failed"
     if how.grid in ("golden-timm", "golden-shapes"):
         options += " --seeds 0 --set recipe.epochs=2"
     grid = str(training.GRIDS / f"{how.grid}.yaml")
