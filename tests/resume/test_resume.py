@@ -37,7 +37,6 @@ CELLS = [
     "alone/crops",
     "micro-batch/rand-augment",
     "two-processes/rand-augment",
-    "ffcv/folder",
 ]
 """Of the goldens' grids; each begins with another stop."""
 

@@ -150,57 +150,6 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
     assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
 
 
-def test_nothing_damaged_is_passed_on(images, data_dir, tmp_path, monkeypatch):
-    import vitinit.runners.loaders.ffcv as module
-
-    in_blocks = recipe(batch_size=20)
-    shutil.copytree(data_dir, tmp_path / "data")
-    opened = load_beton(images, SIZE, tmp_path / "data")
-    ffcv = make_loader(opened, in_blocks, 3, CPU)
-    expected = list(make_loader(load(images, SIZE, data_dir), in_blocks, 3, CPU).train(1))
-    assert_equal(expected, ffcv.train(1))
-    half = ffcv.train(1)
-    next(half)
-    half.close()  # a stop
-
-    def error_of(batches) -> str:
-        with pytest.raises(VitinitError) as error:
-            list(batches)
-        assert "\n" not in str(error.value)
-        return str(error.value)
-
-    run_pipeline = module.Reading.run_pipeline
-
-    def broken(self, number, *arguments):
-        if number == 4:
-            raise ZeroDivisionError("a test")
-        return run_pipeline(self, number, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(module.Reading, "run_pipeline", broken)
-        batches = ffcv.train(1)
-        assert_equal(expected[:4], (next(batches) for _ in range(4)))
-        assert "FFCV failed on" in error_of(batches)
-    forever = threading.Event()
-    with monkeypatch.context() as patch:
-        patch.setattr(module.Reading, "run_pipeline", lambda self, *_: forever.wait())
-        patch.setattr(module, "SILENT_S", 0.5)
-        assert "FFCV has read nothing from" in error_of(ffcv.train(1))
-        forever.set()
-
-    at = opened.file.read_bytes().index(
-        load(images, SIZE, data_dir).held_out.images[5].permute(1, 2, 0).numpy().tobytes()
-    )
-    with opened.file.open("r+b") as file:
-        file.seek(at)
-        file.write(b"damage")
-    assert_equal(expected, ffcv.train(1))
-    assert "image 395 is not what was written" in error_of(ffcv.held_out())
-    with opened.file.open("r+b") as file:
-        file.truncate(at - 100)
-    assert "is not what was written" in error_of(ffcv.held_out())
-
-
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):
     def error_of(change, spec: DatasetSpec = images) -> str:
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
