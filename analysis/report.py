@@ -59,7 +59,7 @@ class Drawn:
 
 @dataclass
 class Page:
-    """What the template shows of a study."""
+    """Facts of a study that a template shows."""
 
     study: frame.Study
     answer: Answer
