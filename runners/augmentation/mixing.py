@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.basics.streams import derive, stream
+from vitinit.initializers.streams import derive, stream
 
 ERASED_AREA = (0.02, 1 / 3)
 """Least and largest share of an image that is erased; with the next two, timm's defaults."""

@@ -31,6 +31,8 @@ NUMERIC_PACKAGES = (
     *(f"runners/{name}" for name in ("augmentation", "basics", "loaders", "one_run", "probes", "training")),
 )
 """Folders whose code and YAML can change a number."""
+NOT_NUMERIC = ("benchmark/grids/", "benchmark/recipes/")
+"""Less these: what a grid comes to is the spec of a run, which every record holds."""
 LIBRARIES = ("vitinit", "torch", "torchvision", "timm", "numpy", "pillow", "scikit-learn", "scipy")
 VARIABLES = (
     "ATEN_CPU_CAPABILITY",
@@ -44,21 +46,20 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
-NCCL = "NCCL_"
-"""Beginning of the variables of the library that adds gradients of several GPUs; they are recorded with a GPU."""
+SLURM = ("job_id", "array_job_id", "array_task_id", "job_partition")
 OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
 
 @cache
 def code() -> dict[str, Any]:
-    """The code of this process, taken once: files may change while a study runs, what is imported does not.
+    """The code of this process that can change a number, taken once: files may change while a study runs.
 
     Returns:
         commit: of the git checkout; None where there is none.
-        dirty: whether code or YAML differs from the commit, new files included; None without git.
+        dirty: whether that code differs from the commit, new files included; None without git.
         diff: sha256 over the names and contents of the files that differ; None where none does.
-        source: sha256 over the packages that can change a number; needs no git.
+        source: sha256 over all of it; needs no git.
     """
     return code_in(ROOT)
 
@@ -69,25 +70,23 @@ def code_in(root: Path) -> dict[str, Any]:
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
         git(root, "ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
-        top = Path(git(root, "rev-parse", "--show-toplevel").rstrip("\n"))
         commit = git(root, "rev-parse", "HEAD").strip()
-        where = ("--", "*.py", "*.yaml")
-        changed = git(top, "diff", "--name-only", "--no-renames", "-z", "HEAD", *where)
-        new = git(top, "ls-files", "--others", "--exclude-standard", "-z", *where)
+        changed = git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD", "--", *NUMERIC_PACKAGES)
+        new = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *NUMERIC_PACKAGES)
     except (OSError, subprocess.CalledProcessError):
         return found
-    names = {name for name in (changed + new).split("\0") if name}
-    return {**found, "commit": commit, "dirty": bool(names), "diff": _hash(top, names) if names else None}
+    names = set(filter(_numeric, (changed + new).split("\0")))
+    return {**found, "commit": commit, "dirty": bool(names), "diff": _hash(root, names) if names else None}
 
 
 def source_hash(root: Path = ROOT) -> str:
     """sha256 over the names and bytes of every Python and YAML file that can change a number."""
-    names = set()
-    for package in NUMERIC_PACKAGES:
-        for path in (root / package).rglob("*"):
-            if path.suffix in (".py", ".yaml"):
-                names.add(path.relative_to(root).as_posix())
-    return _hash(root, names)
+    files = (path.relative_to(root).as_posix() for name in NUMERIC_PACKAGES for path in (root / name).rglob("*"))
+    return _hash(root, set(filter(_numeric, files)))
+
+
+def _numeric(name: str) -> bool:
+    return name.endswith((".py", ".yaml")) and not name.startswith(NOT_NUMERIC)
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -111,9 +110,8 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
-    cuda = device.type == "cuda" and torch.cuda.is_available()  # a failure is recorded where there is none, too
-    job = {key: os.environ[f"SLURM_{key.upper()}"] for key in _SLURM if f"SLURM_{key.upper()}" in os.environ}
-    return {
+    job = {key: os.environ[f"SLURM_{key.upper()}"] for key in SLURM if f"SLURM_{key.upper()}" in os.environ}
+    found = {
         **code,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in LIBRARIES} | _plug_ins(),
@@ -126,17 +124,29 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
             "memory_gib": round(physical_memory() / 2**30),
         },
         "blas": blas(torch.__config__.show()),
-        "cuda": torch.version.cuda if cuda else None,
-        "cudnn": torch.backends.cudnn.version() if cuda else None,
-        "driver": driver_version(_read("/proc/driver/nvidia/version")) if cuda else None,
-        "gpu": torch.cuda.get_device_name(device) if cuda else None,
-        "gpu_memory_gib": round(torch.cuda.get_device_properties(device).total_memory / 2**30) if cuda else None,
+        **dict.fromkeys(("cuda", "cudnn", "driver", "gpu", "gpu_memory_gib")),
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        **({"gpu_libraries": gpu_libraries()} if cuda else {}),
         **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
+    if device.type == "cuda" and torch.cuda.is_available():  # a failure is recorded where there is none, too
+        nccl = torch.distributed.is_nccl_available()
+        found |= {
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version(),
+            "driver": driver_version(_read("/proc/driver/nvidia/version")),
+            "gpu": torch.cuda.get_device_name(device),
+            "gpu_memory_gib": round(torch.cuda.get_device_properties(device).total_memory / 2**30),
+            "gpu_libraries": {
+                "hip": torch.version.hip,
+                "triton": _version("triton"),
+                "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
+                "nccl_variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith("NCCL_")},
+                "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
+            },
+        }
+    return found
 
 
 def physical_memory() -> int:
@@ -147,23 +157,10 @@ def physical_memory() -> int:
 def device_name(device: str) -> str:
     """Return the name of the processor, or of the first GPU, as records have it; empty where there is no GPU."""
     if device == "cpu":
-        return cpu_name(_read("/proc/cpuinfo")) or platform.processor() or platform.machine()
+        return _processor().get("model name") or platform.processor() or platform.machine()
     import torch
 
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
-
-
-def gpu_libraries() -> dict[str, Any]:
-    """Return the libraries and settings that matter on a GPU only."""
-    import torch
-
-    return {
-        "hip": torch.version.hip,
-        "triton": _version("triton"),
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if torch.distributed.is_nccl_available() else None,
-        "nccl_variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith(NCCL)},
-        "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
-    }
 
 
 def gpu_usage(device: torch.device, runs: int) -> dict[str, Any]:
@@ -192,26 +189,19 @@ def encodable(text: str) -> str:
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Options of glibc's mallopt."""
-
-
-def keep_freed_memory() -> None:
-    """Let glibc keep up to 1 GiB of what was freed, in place of fetching it from the system again page by page.
-
-    A step frees all that the next one needs. On two CPU cores a step of the smallest models takes 8 to 9 % less time.
-    Where the C library is another one, nothing happens.
-    """
-    library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
-        library.mallopt(M_TRIM_THRESHOLD, 2**30)
-        library.mallopt(M_MMAP_THRESHOLD, 2**25)  # the most that it takes; larger tensors are fetched each time
+"""Options of glibc's mallopt; other C libraries have none."""
 
 
 def set_flags(execution: Execution) -> None:
     """Set threads, determinism, precision and memory of this process."""
     import torch
 
-    keep_freed_memory()
+    library = ctypes.CDLL(None)
+    if hasattr(library, "mallopt"):
+        # Keep up to 1 GiB of what was freed, in place of fetching it from the system again page by page: on two CPU
+        # cores a step of the smallest models, which frees all that the next one needs, takes 8 to 9 % less time.
+        library.mallopt(M_TRIM_THRESHOLD, 2**30)
+        library.mallopt(M_MMAP_THRESHOLD, 2**25)  # the most that it takes; larger tensors are fetched each time
     torch.set_num_threads(execution.threads)
     if execution.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
@@ -234,10 +224,8 @@ def tensor_floats(precision: str) -> Iterator[None]:
 
     matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matmul.allow_tf32, cudnn.allow_tf32
-    if precision != "tf32":
-        yield
-        return
-    matmul.allow_tf32 = cudnn.allow_tf32 = True
+    if precision == "tf32":
+        matmul.allow_tf32 = cudnn.allow_tf32 = True
     try:
         yield
     finally:
@@ -268,51 +256,40 @@ def flags() -> dict[str, Any]:
 def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Compare two environments: the value in each, None where it has none, by dotted key.
 
-    The command line and the job are left out: they differ without anything having changed.
+    The command line and the job are left out: they differ without anything having changed. So is the commit where the
+    code that can change a number is the same.
     """
     first, second = flat(a), flat(b)
-    keys = sorted(first.keys() | second.keys())
-    return {key: (first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)}
+    keys = first.keys() | second.keys()
+    if first.get("source") and first.get("source") == second.get("source"):
+        keys -= {"commit", "dirty", "diff"}
+    return {key: (first.get(key), second.get(key)) for key in sorted(keys) if first.get(key) != second.get(key)}
 
 
 def flat(environment: dict[str, Any]) -> dict[str, Any]:
     """An environment with dotted keys, less what belongs to one call only."""
     found: dict[str, Any] = {}
-
-    def walk(content: dict[str, Any], prefix: str) -> None:
-        for key, value in content.items():
-            if isinstance(value, dict):
-                walk(value, f"{prefix}{key}.")
-            else:
-                found[prefix + key] = value
-
-    walk({key: value for key, value in environment.items() if key not in OF_THE_CALL}, "")
+    for key, value in environment.items():
+        if isinstance(value, dict) and key not in OF_THE_CALL:
+            found |= {f"{key}.{below}": each for below, each in flat(value).items()}
+        elif key not in OF_THE_CALL:
+            found[key] = value
     return found
 
 
-def cpu_name(cpuinfo: str) -> str | None:
-    """The processor's name in the text of /proc/cpuinfo, which not every architecture gives."""
-    return _first_processor(cpuinfo).get("model name")
-
-
 def this_cpu_model() -> str | None:
-    """Vendor and numbers of this machine's processor, as records have them."""
-    return cpu_model(_read("/proc/cpuinfo"))
-
-
-def cpu_model(cpuinfo: str) -> str | None:
-    """Vendor and numbers of the processor in the text of /proc/cpuinfo: virtual machines often hide its name."""
-    processor = _first_processor(cpuinfo)
+    """Vendor and numbers of this machine's processor, x86 or Arm: virtual machines often hide its name."""
+    processor = _processor()
     x86 = [processor.get(key) for key in ("vendor_id", "cpu family", "model", "stepping")]
     arm = [processor.get(key) for key in ("CPU implementer", "CPU part", "CPU variant", "CPU revision")]
     return next((" ".join(filter(None, parts)) for parts in (x86, arm) if all(parts)), None)
 
 
-def processor() -> list[str | None]:
-    """Name, model and instructions of the processor, as far as the system tells."""
-    cpuinfo = _read("/proc/cpuinfo")
-    known = _first_processor(cpuinfo)
-    return [cpu_name(cpuinfo), cpu_model(cpuinfo), known.get("flags") or known.get("Features")]
+def _processor() -> dict[str, str]:
+    """The first processor of /proc/cpuinfo."""
+    block = _read("/proc/cpuinfo").partition("\n\n")[0]
+    parts = (line.partition(":") for line in block.splitlines())
+    return {key.strip(): value.strip() for key, _, value in parts}
 
 
 def driver_version(text: str) -> str | None:
@@ -328,9 +305,6 @@ def blas(configuration: str) -> str | None:
     if name is None:
         return None
     return f"{name.group(1)} {mkl.group(1)}" if mkl and name.group(1) == "mkl" else name.group(1)
-
-
-_SLURM = ("job_id", "array_job_id", "array_task_id", "job_partition")
 
 
 def _hash(root: Path, names: set[str]) -> str:
@@ -365,9 +339,3 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _first_processor(cpuinfo: str) -> dict[str, str]:
-    block = cpuinfo.partition("\n\n")[0]
-    parts = (line.partition(":") for line in block.splitlines())
-    return {key.strip(): value.strip() for key, _, value in parts}

@@ -1,4 +1,4 @@
-"""GPUs that do not compute: found before a run begins, and told apart from an error of the run."""
+"""GPUs that do not compute or have no memory left, told apart from errors of a run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,15 @@ import re
 import torch
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.memory import SAID, out_of_memory
 
+OUT_OF_MEMORY = re.compile(
+    r"out of memory|ALLOC_FAILED|can't allocate memory|not enough memory|busy or unavailable|"
+    r"CU(BLAS|DNN)_STATUS_NOT_INITIALIZED|unable to find (an engine|a valid cuDNN algorithm)|"
+    r"MPS client failed to connect",
+    re.IGNORECASE,
+)
+"""By CUDA where a context is made, also of a GPU that others have to themselves; by its libraries, which need memory
+for a handle or a workspace; by the daemon that lets processes share a GPU; by torch of the CPU, as a RuntimeError."""
 SIZE = 64
 """Rows of the matrices that are multiplied: their product is exact in every precision."""
 OF_THE_DEVICE = re.compile(r"(CUDA|HIP|Triton) error|CU(BLAS|DNN)_STATUS|cuDNN error", re.IGNORECASE)
@@ -18,13 +25,20 @@ OF_THE_CODE = "device-side assert"
 """Message of an index that is out of range, and the like: the code is wrong, the device is not."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return True for an out-of-memory error of any device."""
+    if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
+        return True
+    return isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
 class BrokenDevice(VitinitError):
     """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
 
     @property
     def busy(self) -> bool:
         """True where other processes have all of its memory, or have it to themselves."""
-        return SAID.search(str(self)) is not None
+        return OUT_OF_MEMORY.search(str(self)) is not None
 
 
 def check(device: torch.device) -> None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import importlib.util
 import os
-import shlex
 import shutil
 import sys
-import sysconfig
 import warnings
 from pathlib import Path
 
@@ -19,8 +16,6 @@ GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 NVIDIA_GPU = "/dev/nvidia[0-9]*"
 """One file for each NVIDIA GPU whose driver is loaded."""
 DRIVER = Path("/proc/driver/nvidia/version")
-OLDEST_DRIVER = {"12": 525, "13": 580}
-"""NVIDIA's oldest driver for a major version of CUDA."""
 
 MOST_THREADS = 4096
 """Thread limit of torch, which ends the process where the system refuses more."""
@@ -44,32 +39,22 @@ def several() -> bool:
 
 
 def lacks_compiler(device: str) -> str:
-    """Return what torch.compile lacks here for a device, `cpu` or `cuda`; empty where it has all it needs."""
-    return _lacks_cpp() if device == "cpu" else _lacks_triton()
+    """Return what torch.compile lacks here for a device, `cpu` or `cuda`; empty where it has all it needs.
 
-
-def _lacks_triton() -> str:
-    """Return what triton lacks, which builds in C with the headers of Python; it takes $CC, gcc or clang."""
-    if importlib.util.find_spec("triton") is None:
+    On a CPU it builds with $CXX or a default; on a GPU triton builds with $CC, gcc or clang.
+    """
+    if device != "cpu" and importlib.util.find_spec("triton") is None:
         return "torch.compile needs triton on a GPU, and it is not installed (make setup installs it on Linux)"
-    name = os.environ.get("CC")
-    if not any(shutil.which(each) for each in ([name] if name else ["gcc", "clang"])):
-        said = f"{name!r} is not" if name else "neither gcc nor clang is"
-        return f"torch.compile needs a C compiler on a GPU, and {said} on the PATH (the variable CC names another)"
-    headers = Path(sysconfig.get_paths()["include"], "Python.h")
-    if not headers.is_file():
-        return f"torch.compile needs Python's headers on a GPU, and {headers} is not here (Debian: python3-dev)"
-    return ""
-
-
-def _lacks_cpp() -> str:
-    """Return why there is no C++ compiler here; it is $CXX, or a default."""
-    name = os.environ.get("CXX", "clang++" if sys.platform == "darwin" else "g++")
-    with contextlib.suppress(ValueError):  # quotes that are not closed
-        if name.split() and shutil.which(shlex.split(name)[0]):
-            return ""
+    on_cpu = ("C++", "CPU", "CXX", ["clang++" if sys.platform == "darwin" else "g++"])
+    language, where, variable, names = on_cpu if device == "cpu" else ("C", "GPU", "CC", ["gcc", "clang"])
+    if variable in os.environ:
+        names = os.environ[variable].split()[:1]
+    if any(map(shutil.which, names)):
+        return ""
+    missing = " or ".join(map(repr, names)) or "none"
     return (
-        f"torch.compile needs a C++ compiler on a CPU, and {name!r} is not on the PATH (the variable CXX names another)"
+        f"torch.compile needs a {language} compiler on a {where}, and {missing} is not on the PATH "
+        f"(the variable {variable} names another)"
     )
 
 
@@ -112,18 +97,9 @@ def unseen_gpu() -> str:
 
     from vitinit.runners.basics.environment import driver_version
 
-    cuda = torch.version.cuda
-    built = f"needs CUDA {cuda}" if cuda else "is built without CUDA"
     driver = driver_version(DRIVER.read_text()) if DRIVER.is_file() else None
-    oldest = OLDEST_DRIVER.get((cuda or "").partition(".")[0], 0)
-    if not cuda:
-        way_out = "Install a torch with CUDA (make setup does)"
-    elif driver and int(driver.partition(".")[0]) < oldest:
-        older = "Run make setup CUDA=12, or " if int(driver.partition(".")[0]) >= OLDEST_DRIVER["12"] else ""
-        way_out = f"{older}{'update' if older else 'Update'} the driver to {oldest} or newer"
-    else:
-        way_out = "See nvidia-smi"
+    built = f"needs CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
     return (
-        f"torch does not see the NVIDIA GPU of this machine: driver {driver or 'unknown'}, "
-        f"torch {torch.__version__} {built}. {way_out}"
+        f"torch does not see the NVIDIA GPU of this machine: driver {driver or 'unknown'}, torch {torch.__version__} "
+        f"{built}. Update the driver (CUDA 13 needs 580 or newer), or make setup CUDA=12, for drivers from 525 on"
     )

@@ -23,10 +23,10 @@ from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip, joined, parted
 from vitinit.runners.augmentation.mixing import Erasing, draw_erasing, erase, mix
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders.ahead import carried_out
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}

@@ -14,8 +14,8 @@ from vitinit.benchmark.image_files.beton import BetonData, ffcv_missing, load_be
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive
 from vitinit.runners.basics.environment import physical_memory
-from vitinit.runners.basics.streams import derive
 
 OpenedData = Data | FullSizeData | BetonData
 

@@ -25,8 +25,8 @@ from vitinit.benchmark.augmentations.operations.timm_draws import put_back
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.image_files.full_size import FullSize, FullSizeData
 from vitinit.benchmark.spec import Recipe
+from vitinit.initializers.streams import derive
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import ALONE, Loader
 
 Change = Callable[[Image.Image], Image.Image]

@@ -13,8 +13,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, located
-from vitinit.runners.basics.gpu import BrokenDevice
-from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.gpu import BrokenDevice, out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims, lost

@@ -12,7 +12,7 @@ from vitinit.benchmark.records.record import Session
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.report import InitReport
 from vitinit.runners.basics.environment import differences
-from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import World
 from vitinit.runners.training.train import Training

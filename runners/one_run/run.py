@@ -23,11 +23,11 @@ from vitinit.initializers.attention import has_attention
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Initializer, Resources
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import environment, gpu_usage, set_flags, tensor_floats
 from vitinit.runners.basics.setting import Event, Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import OpenedData, make_loader, open_data
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.one_run.observer import Observer

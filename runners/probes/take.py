@@ -12,7 +12,7 @@ from vitinit.benchmark.records.record import Probe
 from vitinit.initializers.attention import has_attention, token_grid
 from vitinit.initializers.diagnostics import measured, rounded, starts
 from vitinit.initializers.errors import VitinitError, cause
-from vitinit.runners.basics.streams import stream
+from vitinit.initializers.streams import stream
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
 

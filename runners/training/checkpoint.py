@@ -18,7 +18,7 @@ import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.basics.setting import SaveInterval
 
 HEADER = b"vitinit checkpoint 1\n"

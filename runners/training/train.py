@@ -21,8 +21,8 @@ from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.epoch import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive
 from vitinit.runners.basics.environment import tensor_floats
-from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.training.distributed import ALONE, World
 from vitinit.runners.training.scoring import Scored, Scores, training_loss

@@ -20,8 +20,8 @@ from vitinit.benchmark.grids.parts import augment_as_fields, resolve_recipe
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import AugmentationSpec, Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders import make_loader
 
 FILL = fill_color((0.5, 0.25, 0.125))

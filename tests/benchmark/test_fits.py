@@ -16,7 +16,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Resources
-from vitinit.runners.basics.streams import stream
+from vitinit.initializers.streams import stream
 
 OURS = ("convit", "convmixer", "vit")
 

@@ -47,10 +47,7 @@ def test_without_a_compiler_nothing_is_compiled(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(compiler.parent))
     monkeypatch.delenv("CXX", raising=False)
     why = "torch.compile needs a C++ compiler on a CPU, and 'g++' is not on the PATH"
-    for variable, says in ((None, f"--compile: {why}"), ("g++ 'not closed", "not closed")):
-        if variable:
-            monkeypatch.setenv("CXX", variable)
-        with pytest.raises(VitinitError, match=re.escape(says)):
-            _check_that_it_compiles("cpu", False, profile=None, display=None)
+    with pytest.raises(VitinitError, match=re.escape(f"--compile: {why}")):
+        _check_that_it_compiles("cpu", False, profile=None, display=None)
     monkeypatch.setenv("CXX", "clang++ -v")
     _check_that_it_compiles("cpu", False, profile=None, display=None)

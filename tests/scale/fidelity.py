@@ -20,8 +20,8 @@ from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import code, environment
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.one_run.run import PROBE_IMAGES
 

@@ -28,9 +28,9 @@ from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse.solvers import Gradient
 from vitinit.initializers.registry import Resources
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.machine import cores, default_device, lacks_compiler
 from vitinit.runners.basics.setting import SaveInterval
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.train import DTYPES, Training, train

@@ -13,9 +13,9 @@ from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.train import Training, train
 

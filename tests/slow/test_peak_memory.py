@@ -16,7 +16,7 @@ from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import registry
-from vitinit.runners.basics.streams import stream
+from vitinit.initializers.streams import stream
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.train import Training, train
 

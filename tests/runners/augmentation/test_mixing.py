@@ -16,10 +16,10 @@ from tests.runners.small_run import DEVICES
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.augmentation.mixing import draw_erasing, erase, mix
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders import make_loader
 
 CLASSES = 5

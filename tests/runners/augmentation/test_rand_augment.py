@@ -23,7 +23,7 @@ from vitinit.benchmark.augmentations.operations.timm_draws import rand_augment a
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.streams import derive
+from vitinit.initializers.streams import derive
 from vitinit.runners.loaders import base, make_loader
 
 CPU = torch.device("cpu")

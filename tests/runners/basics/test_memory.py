@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitinit.runners.basics.memory import out_of_memory
+from vitinit.runners.basics.gpu import out_of_memory
 
 SAID = (
     "CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors might be asynchronously reported",

@@ -24,8 +24,8 @@ from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive
 from vitinit.runners.basics.shard import Shard
-from vitinit.runners.basics.streams import derive
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.loaders.full_size import random_resized_crop
 

@@ -19,8 +19,8 @@ from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.image_files.beton import how_to_prepare
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
-from vitinit.runners.basics.streams import derive, stream
 from vitinit.runners.loaders import base as loaders_base
 from vitinit.runners.loaders import choice, make_loader, open_data
 

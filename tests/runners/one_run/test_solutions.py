@@ -16,10 +16,10 @@ from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.initialize import fidelity, pseudo_input_attention
 from vitinit.initializers.registry import Resources
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import code
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.one_run import solutions
 from vitinit.runners.one_run.carry_out import carry_out

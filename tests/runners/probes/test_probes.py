@@ -32,10 +32,10 @@ from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, seen_grids, token_grid
 from vitinit.initializers.diagnostics import distances, measured, nonlocality, rounded
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 from vitinit.initializers.targets import impulse_targets
 from vitinit.runners.basics.setting import Event
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out

@@ -18,8 +18,8 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.resume import share_state
 from vitinit.runners.training.distributed import ALONE, World, joined

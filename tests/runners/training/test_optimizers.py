@@ -25,7 +25,7 @@ from vitinit.benchmark.spec import ADAMW, LATER, OptimizerSpec, Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
-from vitinit.runners.basics.streams import stream
+from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.training.train import Training, optimize, train
 

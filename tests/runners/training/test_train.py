@@ -33,9 +33,9 @@ from vitinit.benchmark.records.store import Store, weights_path
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.streams import stream
 from vitinit.runners.basics.setting import Event
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.basics.streams import stream
 from vitinit.runners.loaders import open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
