@@ -72,20 +72,11 @@ docs/tutorials/cluster
 
 docs/use
 docs/check
-docs/how-to/set-up
-docs/how-to/own-images
-docs/how-to/optimizer
-docs/how-to/metric
-docs/how-to/tracking
-docs/how-to/resume
-docs/how-to/failures
-docs/how-to/several-gpus
-docs/how-to/latex
-docs/how-to/pandas
-docs/how-to/trained-model
-docs/how-to/timm-model
-docs/how-to/notebook
-docs/how-to/compare-studies
+docs/how-to/install
+docs/how-to/data-and-models
+docs/how-to/training
+docs/how-to/tables
+docs/how-to/python
 ```
 
 ```{toctree}
