@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TRANSCRIPTS = Path(__file__).with_name("cli")
 BIN = Path(sys.executable).parent
-TOOLS = "cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sleep sort tail touch truncate uname wc"
+TOOLS = "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sleep sort tail touch truncate uname wc"
 """Programs beside ours: a machine that has SLURM prints the same."""
 
 
@@ -43,7 +43,9 @@ def tools() -> str:
 PATH = f"{BIN}:{tools()}"
 ENVIRONMENT = {
     "COLUMNS": "80",
+    "HOME": tempfile.gettempdir(),
     "LANG": "C.UTF-8",
+    "MPLCONFIGDIR": tempfile.gettempdir(),
     "OMP_NUM_THREADS": "1",
     "PATH": PATH,
     "TERM": "dumb",
