@@ -26,7 +26,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 TRANSCRIPTS = Path(__file__).with_name("cli")
 BIN = Path(sys.executable).parent
-TOOLS = "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sleep sort tail touch truncate uname wc"
+TOOLS = "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sort tail touch truncate uname wc"
 """Programs beside ours: a machine that has SLURM prints the same."""
 
 
