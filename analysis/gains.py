@@ -22,7 +22,7 @@ def gain(study: Study, row: str, over: str) -> Paired | None:
     if not {(row, column), (over, column)} <= values.keys():
         return None
     sign = -1 if study.lower_is_better else 1
-    return paired(sign * values[row, column], sign * values[over, column], bootstrap=False)
+    return paired(sign * values[row, column], sign * values[over, column])
 
 
 def written(points: float, its: Interval, digits: int = 2) -> str:

@@ -31,16 +31,6 @@ IMAGES = {
 }
 """Images of the training and test splits; papers take fractions of the first, or a record names the number."""
 
-CONFIDENCE = {
-    "P": "the paper",
-    "C": "the authors' code",
-    "A": "the authors in public discussion",
-    "R": "a review, a summary or notes of somebody else",
-    "3": "a third party's reproduction",
-    "M": "derived or measured by us",
-}
-"""Source of a number, by letter."""
-
 
 class Initialization(Frozen):
     """Initialisation of the weights, with every parameter as a record of ours holds it."""
@@ -111,7 +101,7 @@ class PublishedCell(Frozen):
     n: PositiveInt | None = None
     """Seeds behind the value, where the paper says how many."""
     provenance: Literal["P", "C", "A", "R", "3", "M"]
-    """See `CONFIDENCE`."""
+    """Source: P the paper, C its code, A its authors elsewhere, R a review, 3 a reproduction, M measured by us."""
     note: str = ""
     setting: PublishedSetting = PublishedSetting()
     """Setting of this number beyond that of its table, row and column."""

@@ -1,7 +1,7 @@
-"""Statistics over seeds: paired differences, exact tests, and aggregates across datasets.
+"""Statistics over seeds: paired differences and their intervals, exact sign-flip tests, and Holm's correction.
 
-The interval that tables show is Student's t over seeds or over differences by seed. Why not the percentile bootstrap:
-with so few seeds it is too narrow. Measured share of 95 % intervals that hold the true mean, 2,000 samples each::
+Every interval is Student's t, over seeds or over differences by seed. Why not the percentile bootstrap: with so few
+seeds it is too narrow. Measured share of 95 % intervals that hold the true mean, 2,000 samples each::
 
     seeds   normal differences                    exponential (skewed) differences
             t      percentile  BCa    studentised  t      percentile  BCa    studentised
@@ -10,26 +10,15 @@ with so few seeds it is too narrow. Measured share of 95 % intervals that hold t
     10      94.7   90.1        90.4   94.5         90.5   86.4        87.7   94.0
     20      95.0   92.6        92.0   94.9         91.1   89.8        90.8   94.3
 
-(The studentised bootstrap has no ends with 3 seeds, and with 4 its intervals are twice as wide as t's.) The percentile
-bootstrap is computed beside, for the CSV.
-
-Aggregates follow Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", 2021:
-interquartile mean and probability of improvement, with bootstrap intervals stratified by dataset. With few seeds these
-are too narrow as well. Measured over four datasets of normal values, 600 samples each: IQM 84 % with 3 seeds, 90 % with
-5, 94 % with 10; probability of improvement 90, 95 and 95 %.
-
-Every function draws from its own generator of a fixed seed: the same records give the same bytes. Why not scipy.stats:
-its `bootstrap` draws other resamples, so the committed numbers would change; `permutation_test` gives the same p, at 13
-pairs in 270 ms in place of 0.1 ms; `t.interval` is equal to ten digits, and its import takes longer than a table does.
-`scipy.special` has what all three are made of.
+Why not `scipy.stats`: `permutation_test` gives the same p, at 13 pairs in 270 ms in place of 0.1 ms; `t.interval` is
+equal to ten digits, and its import takes longer than a table does. `scipy.special` has what both are made of.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,7 +32,6 @@ POWER = 0.8
 """Power of the smallest detectable effect: four of five such studies find it."""
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
-RESAMPLES = 2_000
 MOST_PAIRS = 40
 """No sign-flip test over so many: it would count 2^20 sums for each half."""
 _ROUNDING = 1e-9
@@ -82,8 +70,6 @@ class Paired:
     mean: float
     interval: Interval | None
     """Confidence interval of the mean difference (t)."""
-    bootstrap: Interval | None
-    """The same by the percentile bootstrap."""
     p: float | None
     """Sign-flip test, two-sided, one test alone; None for a single pair, and over `MOST_PAIRS`."""
 
@@ -105,9 +91,9 @@ class Pooled:
     """Residual standard deviation, of one value."""
     df: int
 
-    def interval(self, pair: Paired, level: float = 0.95) -> Interval:
+    def interval(self, pair: Paired) -> Interval:
         """Return Student's interval of a difference over common seeds."""
-        half = self._t(0.5 + level / 2) * self._error(pair.n)
+        half = self._t(0.975) * self._error(pair.n)
         return Interval(pair.mean - half, pair.mean + half)
 
     def p(self, pair: Paired) -> float:
@@ -129,14 +115,6 @@ class Pooled:
         return self.std * float(np.sqrt(2 / n))
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A number with its bootstrap interval."""
-
-    value: float
-    interval: Interval
-
-
 def sample(values: Sequence[float] | pd.Series[float] | None) -> Sample | None:
     """Return mean, spread and interval of values; None where there are none."""
     if values is None or not len(values):
@@ -146,19 +124,12 @@ def sample(values: Sequence[float] | pd.Series[float] | None) -> Sample | None:
     return Sample(len(x), float(x.mean()), std, t_interval(x))
 
 
-def paired(values: pd.Series[float], baseline: pd.Series[float], bootstrap: bool = True) -> Paired | None:
-    """Compare two series, each indexed by seed, over their common seeds; None without such a seed.
-
-    Args:
-        values: Ours.
-        baseline: Theirs.
-        bootstrap: False leaves out the bootstrap interval, which takes longer than all else.
-    """
+def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | None:
+    """Compare two series, each indexed by seed, over their common seeds; None without such a seed."""
     d = differences(values, baseline)
     if not len(d):
         return None
-    p = sign_flip_p(d) if 1 < len(d) <= MOST_PAIRS else None
-    return Paired(len(d), float(d.mean()), t_interval(d), bootstrap_interval(d) if bootstrap else None, p)
+    return Paired(len(d), float(d.mean()), t_interval(d), sign_flip_p(d) if 1 < len(d) <= MOST_PAIRS else None)
 
 
 def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
@@ -193,11 +164,6 @@ def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
     return found[~np.isnan(found)]
 
 
-def floats(values: pd.Series[float]) -> Floats:
-    """In the order of the seeds."""
-    return np.asarray(values.sort_index(), dtype=float)
-
-
 def t_interval(x: Floats) -> Interval | None:
     """Student's interval of the mean; None under `LEAST_PAIRS` values."""
     from scipy.special import stdtrit
@@ -207,14 +173,6 @@ def t_interval(x: Floats) -> Interval | None:
         return None
     half = float(stdtrit(n - 1, 0.975) * x.std(ddof=1) / np.sqrt(n))
     return Interval(float(x.mean()) - half, float(x.mean()) + half)
-
-
-def bootstrap_interval(x: Floats) -> Interval | None:
-    """Percentile bootstrap of the mean; None under `LEAST_PAIRS` values."""
-    n = len(x)
-    if n < LEAST_PAIRS:
-        return None
-    return _percentiles(_counts((n,))[0].astype(float) @ x / n)
 
 
 def sign_flip_p(differences: Floats) -> float:
@@ -263,43 +221,3 @@ def holm(p: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p) - rank) * p[place]))
         corrected[place] = largest
     return corrected
-
-
-def iqm(values: Floats) -> Floats:
-    """Interquartile mean along the last axis: a quarter of the values, rounded down, is cut off at each end."""
-    cut = values.shape[-1] // 4
-    ordered = np.sort(values, axis=-1)
-    result: Floats = ordered[..., cut : values.shape[-1] - cut].mean(axis=-1)
-    return result
-
-
-def aggregate_iqm(by_dataset: Sequence[Floats]) -> Estimate:
-    """IQM over the runs of all datasets; resampled within each dataset."""
-    generator = np.random.default_rng(0)
-    resampled = [x[generator.integers(len(x), size=(RESAMPLES, len(x)))] for x in by_dataset]
-    return Estimate(float(iqm(np.concatenate(list(by_dataset)))), _percentiles(iqm(np.concatenate(resampled, axis=1))))
-
-
-def probability_of_improvement(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Estimate:
-    """P(a run of ours > a run of theirs), ties half, mean over datasets; both sides are resampled within each."""
-    values, resampled = [], []
-    counts = iter(_counts(tuple(len(side) for both in zip(ours, theirs, strict=True) for side in both)))
-    for x, y in zip(ours, theirs, strict=True):
-        wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
-        values.append(wins.mean())
-        a, b = next(counts).astype(float), next(counts).astype(float)
-        resampled.append(((a @ wins) * b).sum(axis=1) / wins.size)
-    return Estimate(float(np.mean(values)), _percentiles(np.mean(resampled, axis=0)))
-
-
-# Every test of n values has the same random numbers: the last ones are kept, as small as they can be.
-@lru_cache(maxsize=2)
-def _counts(sizes: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Count each of n values in each resample, for each n in turn: RESAMPLES x n."""
-    generator = np.random.default_rng(0)
-    return [generator.multinomial(n, np.full(n, 1 / n), size=RESAMPLES).astype(np.min_scalar_type(n)) for n in sizes]
-
-
-def _percentiles(resampled: Floats) -> Interval:
-    low, high = np.quantile(resampled, [0.025, 0.975])
-    return Interval(float(low), float(high))

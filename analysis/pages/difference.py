@@ -36,7 +36,7 @@ class Difference:
         """Statistics of the difference."""
         from vitinit.analysis.stats import paired
 
-        found = paired(self.by_seed, 0 * self.by_seed, bootstrap=False)
+        found = paired(self.by_seed, 0 * self.by_seed)
         if found is None or found.interval is None:
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
         return found

@@ -249,7 +249,6 @@ class Facts:
         rows: list[str] | None = None,
         gain: bool = False,
         baseline: str | None = None,
-        together: bool = False,
     ) -> str:
         """Return a table of the study as Markdown, its caption below it.
 
@@ -258,9 +257,8 @@ class Facts:
             rows: These only, in this order.
             gain: Differences, too.
             baseline: Row that these are to; None: each row's own base.
-            together: A column over all datasets, too.
         """
-        table = build(self.study, self.name + ending, baseline=baseline, rows=rows, together=together)
+        table = build(self.study, self.name + ending, baseline=baseline, rows=rows)
         return _below(to_markdown(table, TableLayout(gain=gain)))
 
     def comparisons(self, epochs: Iterable[int] = (), pooled: bool = False) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.frame import Study
@@ -23,8 +22,6 @@ from vitinit.analysis.tables.notes import (
 from vitinit.analysis.tables.registry import TABLES, Asked
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.shared import (
-    LEVEL,
-    Across,
     Key,
     Table,
     TableCell,
@@ -41,8 +38,6 @@ from vitinit.analysis.text import capitalised, one_line
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Paired
-
 
 @TABLES.add("", place=1)
 def accuracy(asked: Asked) -> Table:
@@ -50,9 +45,6 @@ def accuracy(asked: Asked) -> Table:
     study = asked.study
     baselines = baselines_of(study, asked.baseline)
     values = values_by_seed(study, asked.metric)
-    together = [c for c in _alike(study) if any(len(values.get((row, c), ())) >= 3 for row in study.rows)]
-    against = _differences(study, baselines, values)
-    places = [] if study.contrasts else _places(study, baselines, against)  # the tests are then of those alone
     rows = asked.rows or study.rows
     result = Table(
         name=asked.name,
@@ -61,10 +53,7 @@ def accuracy(asked: Asked) -> Table:
         rows=study.rows,
         columns=study.columns,
         baselines=baselines,
-        cells=_cells(study, rows, baselines, values, against, places),
-        comparisons=len(places),
-        together=together,
-        across=_across(study.rows, baselines, values, together) if asked.together and len(together) > 1 else {},
+        cells=_cells(study, rows, baselines, values),
         baseline=asked.baseline,
         published=context(study.name),
         shows=capitalised(quantity(study, asked.metric)),
@@ -76,76 +65,31 @@ def accuracy(asked: Asked) -> Table:
     return result
 
 
-def _differences(
-    study: Study, baselines: dict[str, str], values: Values, bootstrap: bool = True
-) -> dict[Key, Paired | None]:
-    """By seed, to the row that a row is compared with; None where they share no seed."""
-    from vitinit.analysis.stats import paired
-
-    return {
-        key: paired(values[key], values[other], bootstrap)
-        for key in ((row, column) for column in study.columns for row in study.rows)
-        if key in values and (other := (baselines.get(key[0], ""), key[1])) in values
-    }
-
-
-def _places(study: Study, baselines: dict[str, str], against: Mapping[Key, Paired | None]) -> list[Key]:
-    """Every comparison that the study is to make: one that has no runs yet keeps its place, so that p can only fall.
-
-    What was skipped is none of them, unless other seeds of it were not. Of rows without any run nobody knows whether
-    they have a base, so all of them count.
-    """
-    left_out = skipped(study)
-    known = set(study.rows)
-    rows = [row for row in study.rows if baselines.get(row) in known] + [row for row in study.order if row not in known]
-    places = [(row, column) for column in study.columns_of_grid for row in rows]
-    return [key for key in places if against.get(key) or not {key, (baselines.get(key[0], ""), key[1])} & left_out]
-
-
 def _cells(
     study: Study,
     shown: list[str],
     baselines: dict[str, str],
     values: Values,
-    against: Mapping[Key, Paired | None],
-    places: list[Key],
 ) -> dict[Key, TableCell]:
-    from vitinit.analysis.stats import sample
+    from vitinit.analysis.stats import paired, sample
 
     keys = [(row, column) for column in study.columns for row in study.rows]
-    corrected, least = _corrected(places, against)
     best = {place for column in study.columns for place in _best(study, shown, column, values)[0]}
     published = published_numbers(study)
     cells = {}
     for key in keys:
-        here, theirs = published.get(key), published.get((baselines.get(key[0], ""), key[1]))
+        other = baselines.get(key[0], ""), key[1]
+        here, theirs = published.get(key), published.get(other)
         if here and theirs and (here.publication is not theirs.publication or here.table != theirs.table):
             theirs = None
         cells[key] = TableCell(
             ours=sample(values.get(key)),
-            against=against.get(key),
-            p=corrected.get(key),
-            least_p=least.get(key),
+            against=paired(values[key], values[other]) if key in values and other in values else None,
             best=key in best,
             published=here,
             published_difference=here.value - theirs.value if here and theirs else None,
         )
     return cells
-
-
-def _corrected(places: list[Key], against: Mapping[Key, Paired | None]) -> tuple[dict[Key, float], dict[Key, float]]:
-    """Return p of each comparison by Holm, and the lowest that it could be."""
-    from vitinit.analysis.stats import holm
-
-    pairs = [against.get(key) for key in places]
-    tested = {key for key, pair in zip(places, pairs, strict=True) if pair and pair.p is not None}
-    raw = holm([1.0 if pair is None or pair.p is None else pair.p for pair in pairs])
-    # what is corrected rises with each p that goes into it
-    lowest = holm([1.0 if pair is None else pair.least_p for pair in pairs])
-    corrected, least = (
-        {key: p for key, p in zip(places, all_p, strict=True) if key in tested} for all_p in (raw, lowest)
-    )
-    return corrected, least
 
 
 def _best(study: Study, rows: list[str], column: str, values: Values) -> tuple[list[Key], list[Key]]:
@@ -164,32 +108,6 @@ def _best(study: Study, rows: list[str], column: str, values: Values) -> tuple[l
     return [key for key, its in intervals.items() if its and 0 in its], [k for k, its in intervals.items() if not its]
 
 
-def _alike(study: Study) -> list[str]:
-    """The columns that were measured on test images, or where there are none all of them; by the first one's metric."""
-    test = set(study.runs.loc[study.runs["split"] == "test", "column"])
-    columns = [column for column in study.columns if column in study.metrics and (column in test or not test)]
-    return [column for column in columns if study.metrics[column] == study.metrics[columns[0]]]
-
-
-def _across(rows: list[str], baselines: dict[str, str], values: Values, columns: list[str]) -> dict[str, Across]:
-    from vitinit.analysis.stats import LEAST_PAIRS, aggregate_iqm, floats, probability_of_improvement
-
-    arrays = {
-        row: [floats(values[row, column]) for column in columns]
-        for row in rows
-        if all(len(values.get((row, column), ())) >= LEAST_PAIRS for column in columns)
-    }
-    result = {}
-    for row, by_column in arrays.items():
-        theirs = arrays.get(baselines.get(row, ""))
-        result[row] = Across(
-            mean=sum(float(x.mean()) for x in by_column) / len(by_column),
-            iqm=aggregate_iqm(by_column),
-            better=probability_of_improvement(by_column, theirs) if theirs else None,
-        )
-    return result
-
-
 def _notes(table: Table, metric: str) -> list[str]:
     """Return the notes below the table, in order, by the template `notes.txt.j2`.
 
@@ -197,7 +115,7 @@ def _notes(table: Table, metric: str) -> list[str]:
         table: All but its notes.
         metric: `last` or `best`.
     """
-    return template("notes.txt.j2", table=table, facts=_facts(table, metric), level=LEVEL).splitlines()
+    return template("notes.txt.j2", table=table, facts=_facts(table, metric)).splitlines()
 
 
 def _facts(table: Table, metric: str) -> dict[str, Any]:
@@ -218,17 +136,12 @@ def _facts(table: Table, metric: str) -> dict[str, Any]:
         "pairs": len(pairs),
         "own_bases": compared_with({row: table.baselines[row] for row, _ in pairs}) if pairs else "",
         "contrasts_compared": contrasts_compared(study),
-        "tested": any(pair.p is not None for pair in pairs.values()),
-        "floors": _floors(table),
         "more_than_initialisation": not_initialisation_alone(study, compared_rows(table)),
         "without_base": [
             row for row in table.rows if row in with_method and not table.baseline and row not in table.baselines
         ],
         "best": any(cell.best for cell in cells),
         "excluded": any(cell.excludes_published for cell in cells),
-        "better": any(across.better for across in table.across.values()),
-        "images_shared": len({study.examples[None, column].dataset for column in table.together}) < len(table.together),
-        "not_across": [row for row in table.rows if row not in table.across],
         "missing": [*absent, *without_record(study)],
         "seeds": [seeds(table), *over_fewer_seeds(table)],
         "settings": settings(runs),
@@ -242,16 +155,6 @@ def _facts(table: Table, metric: str) -> dict[str, Any]:
         "changed": sum(bool(run.environment.get("changed_while_running")) for run in contents.done.values()),
         "without_numbers": _without_numbers(study),
     }
-
-
-def _floors(table: Table) -> list[str]:
-    """Return the lowest possible p by number of pairs, where that is too high for it to be shown."""
-    floors = {}
-    for cell in table.cells.values():
-        if cell.against and cell.least_p is not None and cell.least_p > LEVEL:
-            n = cell.against.n
-            floors[n] = f"n={n}: {cell.against.least_p:.2g} in one test alone, {cell.least_p:.2g} corrected"
-    return [floors[n] for n in sorted(floors)]
 
 
 def _known(values: pd.Series[Any]) -> list[str]:

@@ -1,23 +1,12 @@
-"""Published numbers: the lines under a table that say what stands in it and what is context, and a paper's table."""
+"""Published numbers: the lines under a table that say what stands in it and what is context."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.published import (
-    CONFIDENCE,
-    Publication,
-    Published,
-    PublishedCell,
-    numbers,
-    read_in_part,
-    source,
-)
-from vitinit.analysis.text import signed
+from vitinit.analysis.published import Published, numbers, read_in_part, source
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from vitinit.analysis.tables.shared import Table
 
 
@@ -49,7 +38,7 @@ def beside(table: Table) -> list[str]:
         where = "the same table" if source(*found) in sources else source(*found)
         has = f" has {_listed(shared)}" if shared else ""
         if rest and (has or not sources):
-            lines.append(f"Context, beside no run of ours: {where}{has}; --context prints it.")
+            lines.append(f"Context, beside no run of ours: {where}{has} (results/published/{found[0].paper}.json).")
     return lines
 
 
@@ -59,35 +48,3 @@ def _listed(shared: list[Published]) -> str:
     for number in shared:
         columns.setdefault(number.cell.column, []).append(f"{number.cell.row} {number.value:.2f}")
     return "; ".join(f"{column}: {', '.join(texts)}" for column, texts in columns.items())
-
-
-def notes(publication: Publication, name: str) -> list[str]:
-    """Return the notes under a published table."""
-    table = publication.tables[name]
-    letters = dict.fromkeys(cell.provenance for cell in table.cells)
-    lines = [f"Setting: {table.setting}.", f"Source: {table.source}. {publication.source}"]
-    lines += [f"{cell.row}, {cell.column}: {cell.note}." for cell in table.cells if cell.note]
-    lines.append(f"Read in: {', '.join(f'{letter} {CONFIDENCE[letter]}' for letter in letters)}.")
-    return lines
-
-
-def to_terminal(publication: Publication, name: str) -> RichTable:
-    """A published table for rich: number, error bar, and the letter of where it was read."""
-    from rich import box
-    from rich.table import Table as RichTable
-
-    table = publication.tables[name]
-    texts = {(cell.row, cell.column): _text(cell) for cell in table.cells}
-    result = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    result.add_column("")
-    for column in table.columns:
-        result.add_column(column, justify="right")
-    for row in table.rows:
-        result.add_row(row, *(texts.get((row, column), "") for column in table.columns))
-    return result
-
-
-def _text(cell: PublishedCell) -> str:
-    units = {"top1": f"{cell.value:.2f}", "points": f"{signed(cell.value)} points", "epochs": f"{cell.value:.0f}"}
-    spread = f"±{cell.spread:.2f}" if cell.spread is not None else ""
-    return f"{units[cell.unit]}{spread} {cell.provenance}"

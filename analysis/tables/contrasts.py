@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.published import context
 from vitinit.analysis.tables.notes import not_initialisation_alone, over_fewer_seeds, quantity, seeds
 from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.render import interval_text
 from vitinit.analysis.tables.shared import LEVEL, Key, Table, TableCell, contrasts_compared, skipped, values_by_seed
 from vitinit.analysis.text import capitalised, count
 
@@ -51,7 +50,6 @@ def contrasts(asked: Asked) -> Table:
         for column in study.columns
     }
     modelled = {key: spread for key in pairs if (spread := noise[key[1]])}
-    level = 1 - LEVEL / max(1, len(places))
     corrected = dict(zip(places, holm([_p(pairs.get(key)) for key in places]), strict=True))
     by_model = dict(
         zip(places, holm([modelled[key].p(pairs[key]) if key in modelled else 1.0 for key in places]), strict=True)
@@ -64,7 +62,6 @@ def contrasts(asked: Asked) -> Table:
             corrected[key],
             least[key],
             pooled=modelled[key].interval(pairs[key]) if key in modelled else None,
-            pooled_family=modelled[key].interval(pairs[key], level) if key in modelled else None,
             pooled_p=by_model[key] if key in modelled else None,
             detectable=modelled[key].detectable(pairs[key].n) if key in modelled else None,
         )
@@ -79,7 +76,7 @@ def contrasts(asked: Asked) -> Table:
         "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
         f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
         f"names{waiting}; not shown where it could not be under {LEVEL}, whatever the numbers.",
-        *_of_the_model(cells, noise, level),
+        *_of_the_model(cells, noise),
         f"Settings and counts: table {study.name}.",
         *not_initialisation_alone(study, seen),
     ]
@@ -101,25 +98,21 @@ def contrasts(asked: Asked) -> Table:
     return result
 
 
-def _of_the_model(cells: dict[Key, TableCell], noise: dict[str, Pooled | None], level: float) -> list[str]:
-    """Return the notes on pooled intervals: model, smallest detectable effects, intervals at the family's level."""
+def _of_the_model(cells: dict[Key, TableCell], noise: dict[str, Pooled | None]) -> list[str]:
+    """Return the notes on pooled intervals: model and smallest detectable effects."""
     notes = []
     for column, spread in noise.items():
-        its = {row: cell for (row, place), cell in cells.items() if place == column and cell.pooled_family}
+        its = {row: cell for (row, place), cell in cells.items() if place == column and cell.pooled}
         if not spread or not its:
             continue
         sizes = [cell.detectable for cell in its.values() if cell.detectable is not None]
         low, high = f"{min(sizes):.2f}", f"{max(sizes):.2f}"
-        family = "; ".join(
-            f"{row} {interval_text(cell.pooled_family)}" for row, cell in its.items() if cell.pooled_family
-        )
-        notes += [
+        notes.append(
             f"Pooled, on {column}: Student's t interval and test of the model row + seed, fitted to all rows (residual "
             f"standard deviation {spread.std:.2f}, {spread.df} degrees of freedom; normal noise, alike in all rows). "
             f"Smallest effect detectable by it: {low if low == high else f'{low} to {high}'} points (level {LEVEL}, "
-            "power 0.8, one comparison alone).",
-            f"Pooled, on {column}, at the family's level of {100 * level:.4g} % each: {family}.",
-        ]
+            "power 0.8, one comparison alone)."
+        )
     return notes
 
 

@@ -43,7 +43,7 @@ def caption(table: Table, look: TableLayout = PLAIN) -> str:
     n = usual_seeds(table) or 0
     spread = ", mean ± standard deviation" if any(cell.ours and cell.ours.std is not None for cell in cells) else ""
     other = any(cell.ours and cell.ours.n != n for cell in cells)
-    lines = [look.title or table.caption]
+    lines = [table.caption]
     lines.append(f"{table.shows}{spread}, n = {count(n, 'seed')}{' unless given' if other else ''}".lstrip(", "))
     if any(cell.best for cell in cells):
         lines.append("Bold: best, or its paired difference from the best has a 95 % interval that contains 0")

@@ -27,8 +27,6 @@ class Asked:
     """`last` or `best` epoch."""
     baseline: str | None
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
-    together: bool = False
-    """True if a last column goes over all datasets."""
     rows: list[str] | None = None
     """The study's rows that are shown, in this order; None: all."""
 
@@ -86,7 +84,6 @@ def build(
     name: str | None = None,
     metric: str = "last",
     baseline: str | None = None,
-    together: bool = False,
     rows: list[str] | None = None,
 ) -> Table:
     """Compute one of a study's tables.
@@ -97,8 +94,6 @@ def build(
         metric: `last` or `best` epoch.
         baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
             own base (see `own_bases`).
-        together: Whether the study's own table has a last column over all datasets: what an average over them means is
-            for the reader to say.
         rows: The study's rows that are shown, in this order, in tables that have a line for each. Default: all. What is
             tested stays the same; bold is the best of these.
 
@@ -112,7 +107,7 @@ def build(
     for kind in TABLES.entries():
         if study.name + kind.name == name and _allowed(kind, study):
             with blaming(f"table {name}"):
-                table = kind.compute(Asked(study, name, metric, baseline, together, rows))
+                table = kind.compute(Asked(study, name, metric, baseline, rows))
                 shown = [row for row in rows or [] if row in table.rows]
                 cells = {key: cell for key, cell in table.cells.items() if key[0] in shown}
                 return replace(table, rows=shown, cells=cells) if shown else table

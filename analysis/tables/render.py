@@ -20,7 +20,7 @@ from vitinit.initializers.errors import printable
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from vitinit.analysis.stats import Estimate, Interval
+    from vitinit.analysis.stats import Interval
 
 DAGGER = "†"
 NOTHING = "–"
@@ -76,15 +76,13 @@ def columns(table: Table, look: TableLayout = PLAIN) -> list[Column]:
         measured = table.study.metrics.get(label, table.study.measured)
         switch = any(cell.switch is not None for cell in cells.values())
         found.append(Column(label, tuple(_parts(table, look, cells, measured)), switch))
-    if table.across:
-        found.append(Column(f"{count(len(table.together), 'column')} together", tuple(_across(table, look))))
     return [
         column for column in found if any(text.strip(NOTHING) for part in column.parts for text in part.texts.values())
     ]
 
 
 def _parts(table: Table, look: TableLayout, cells: dict[str, TableCell], measured: str) -> list[SubColumn]:
-    digits = table.digits if look.digits is None else look.digits
+    digits = table.digits
     usual = usual_seeds(table)
 
     def part(head: str, text: Callable[[TableCell], str]) -> list[SubColumn]:
@@ -131,22 +129,6 @@ def _gain(cell: TableCell, digits: int) -> str:
     return f"{signed(cell.against.mean, digits)}{between}{fewer}"
 
 
-def _across(table: Table, look: TableLayout) -> list[SubColumn]:
-    """The row over all columns, each number named."""
-    digits = table.digits if look.digits is None else look.digits
-    found = {row: table.across.get(row) for row in table.rows}
-    means = {row: number(its.mean, digits) if its else NOTHING for row, its in found.items()}
-    middles = {
-        row: f"{number(its.iqm.value, digits)} {interval_text(its.iqm.interval, digits)}" if its else ""
-        for row, its in found.items()
-    }
-    better = {row: better_text(its.better) if its and its.better else "" for row, its in found.items()}
-    parts = [SubColumn("mean", means), SubColumn("middle half's mean", middles)]
-    return parts + (
-        [SubColumn(f"P(a run beats {table.baseline or 'its base'}'s)", better)] if any(better.values()) else []
-    )
-
-
 def side_by_side(
     shown: list[Column], room: float, of: Callable[[str], float], gap: float, least: float
 ) -> list[list[Column]]:
@@ -171,12 +153,6 @@ def side_by_side(
             panels[-1].append(block)
             left -= needs
     return panels
-
-
-def better_text(better: Estimate) -> str:
-    """A probability and its interval; none where every run is better, or none is: resamples say nothing else."""
-    between = "" if better.value in (0, 1) else f" {interval_text(better.interval)}"
-    return f"{better.value:.2f}{between}"
 
 
 def interval_text(interval: Interval, digits: int = 2) -> str:
@@ -216,7 +192,7 @@ class Tabular:
 def to_latex(table: Table, look: TableLayout = PLAIN) -> str:
     """Complete `table` environments for an article, or a column of one in two columns; notes are comments."""
     # Points of the standard classes, whose fonts are wider than others': \small at 345 pt, or \footnotesize at 229 pt.
-    size, room, gap, most = (8.0, 224.0, 6.0, 52) if look.two_column else (9.0, 343.0, 8.0, 46)
+    size, room, gap, most = 9.0, 343.0, 8.0, 46
     most -= int(5 * len(caption(table, look)) / room) + 1
 
     def of(text: str) -> float:
@@ -253,7 +229,7 @@ def to_latex(table: Table, look: TableLayout = PLAIN) -> str:
         table=table,
         floats=floats,
         look=look,
-        size=r"\footnotesize" if look.two_column else r"\small",
+        size=r"\small",
         gap=gap,
         of=of,
         room=lambda column: column.width(of, gap, least),
@@ -351,9 +327,9 @@ def to_csv(table: Table, look: TableLayout = PLAIN) -> str:
     """One line per cell, every number of it; empty where there is none. What is over several columns is not in it."""
     buffer = io.StringIO()
     names = "row column n mean std low high best baseline pairs difference difference_low difference_high "
-    names += "bootstrap_low bootstrap_high p p_holm published published_spread published_n published_paper "
+    names += "p p_holm published published_spread published_n published_paper "
     names += "published_table published_provenance published_difference switch "
-    names += "pooled_low pooled_high family_low family_high pooled_p_holm detectable"
+    names += "pooled_low pooled_high pooled_p_holm detectable"
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names.split())
     for (row, column), cell in table.cells.items():
@@ -361,13 +337,13 @@ def to_csv(table: Table, look: TableLayout = PLAIN) -> str:
         line: list[Any] = [row, column]
         line += [ours.n, ours.mean, ours.std, *_ends(ours.interval), int(cell.best)] if ours else [None] * 6
         line.append(table.baselines[row] if pair else None)
-        line += [pair.n, pair.mean, *_ends(pair.interval), *_ends(pair.bootstrap)] if pair else [None] * 6
+        line += [pair.n, pair.mean, *_ends(pair.interval)] if pair else [None] * 4
         line += [pair.p if pair and cell.p is not None else None, cell.p]
         line += [paper.value, paper.spread, paper.n] if paper else [None] * 3
         where = cell.published
         line += [where.publication.paper, where.table, where.cell.provenance] if where else [None] * 3
         line += [cell.published_difference, None if cell.switch is None else int(cell.switch)]
-        line += [*_ends(cell.pooled), *_ends(cell.pooled_family), cell.pooled_p, cell.detectable]
+        line += [*_ends(cell.pooled), cell.pooled_p, cell.detectable]
         # Ten digits: the last ones of a mean depend on the processor's order of summation.
         writer.writerow(
             [f"{x:.10g}" if isinstance(x, float) else one_line(x) if isinstance(x, str) else x for x in line]

@@ -19,7 +19,7 @@ from vitinit.initializers.errors import unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Estimate, Interval, Paired, Sample
+    from vitinit.analysis.stats import Interval, Paired, Sample
 
 METRICS = {"last": "score", "best": "best_score"}
 LEVEL = 0.05
@@ -44,8 +44,6 @@ class TableCell:
     """Lowest possible `p`: with few seeds, and many comparisons, never under 0.05."""
     pooled: Interval | None = None
     """95 % interval of `against`, with the noise of all rows (`stats.Pooled`)."""
-    pooled_family: Interval | None = None
-    """The same at the level that holds for all comparisons of the table at once."""
     pooled_p: float | None = None
     """p of `against` by that model, corrected by Holm across the table."""
     detectable: float | None = None
@@ -74,17 +72,6 @@ class TableCell:
 
 
 @dataclass(frozen=True)
-class Across:
-    """A row over several columns of the table."""
-
-    mean: float
-    """Mean of the columns' means."""
-    iqm: Estimate
-    better: Estimate | None
-    """Probability that a run of this row is better than one of its base's, or of the one baseline's."""
-
-
-@dataclass(frozen=True)
 class Table:
     """Everything that any format shows."""
 
@@ -99,10 +86,6 @@ class Table:
     """The row that a row is compared with; a row without one is missing here."""
     comparisons: int = 0
     """Number of comparisons that p is corrected for: all that the study is to make."""
-    together: list[str] = field(default_factory=list)
-    """The columns that `across` goes over: those with three seeds of any row."""
-    across: dict[str, Across] = field(default_factory=dict)
-    """Rows with three seeds in each of these columns; empty where they are fewer than two."""
     notes: list[str] = field(default_factory=list)
     baseline: str | None = None
     """The one row that all others are compared with; None: each with its own base."""
@@ -115,7 +98,7 @@ class Table:
     gain: str = ""
     """Definition of the differences, for a table that always shows them: `first minus second row`."""
     digits: int = 1
-    """Behind the point, unless others are asked for."""
+    """Behind the point."""
 
 
 @dataclass(frozen=True)
@@ -126,14 +109,6 @@ class TableLayout:
     """Columns of differences, their intervals and p, too."""
     whole: bool = False
     """All notes, too."""
-    digits: int | None = None
-    """Behind the point; None: the table's own."""
-    title: str | None = None
-    """To begin the caption with; None: the table's own."""
-    label: str | None = None
-    """Label in LaTeX; None: that of the table."""
-    two_column: bool = False
-    """LaTeX is as wide as a column of a two-column article."""
 
 
 PLAIN = TableLayout()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from vitinit.analysis.tables.printing.terminal import to_terminal
@@ -20,7 +21,7 @@ class Entry(NamedTuple):
 
 def entry(table: Table, row: str, column: str = "cifar10") -> Entry:
     """Of a column that has a number."""
-    (found,) = [each for each in columns(table, TableLayout(gain=True, digits=2)) if each.label == column]
+    (found,) = [each for each in columns(replace(table, digits=2), TableLayout(gain=True)) if each.label == column]
     first, *more = found.parts
     texts = [(part.head.startswith("paper"), part.texts[row]) for part in more if part.texts[row]]
     paper, others = ([text for theirs, text in texts if theirs == which] for which in (True, False))

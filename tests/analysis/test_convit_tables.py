@@ -48,7 +48,7 @@ def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path)
     assert entry(table, whole, "ConViT").ours == ["–"]
     (context,) = (note for note in table.notes if note.startswith("Context"))
     left = "DeiT-S: 30% 66.10, 50% 74.60; ConViT-S: 30% 73.70, 50% 78.20, 100% 81.40"
-    assert f"has {left}; --context prints it." in context, "what is not run yet"
+    assert f"has {left} (results/published/2103.10697.json)." in context, "what is not run yet"
     (line,) = (x for x in csv.DictReader(io.StringIO(to_csv(table))) if (x["row"], x["column"]) == (five, "DeiT"))
     assert (line["n"], float(line["published"])) == ("3", 34.8)
     assert "imagenet[64058]" in to_html(table)
@@ -128,5 +128,5 @@ def test_the_papers_own_model_has_its_numbers_in_its_row(tmp_path):
     in_part = build(load([write(tmp_path / "part", part)]), "part_masked")
     assert not any(cell.published for cell in in_part.cells.values())
     (context,) = (note for note in in_part.notes if note.startswith("Context"))
-    assert context.endswith(" has whole: none 73.10; --context prints it."), "plain accuracy alone"
+    assert context.endswith(" has whole: none 73.10 (results/published/2103.10697.json)."), "plain accuracy alone"
     assert any("training and test images read: 600,000 and 49,000 of imagenet" in note for note in in_part.notes)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.synthetic_records import done, several, write
+from tests.analysis.synthetic_records import done, write
 from tests.synthetic_masks import dense
 from vitinit.analysis.figures.accuracy import accuracy
-from vitinit.analysis.figures.style import score_name
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import build
 from vitinit.initializers.errors import VitinitError
@@ -35,18 +34,6 @@ def test_table_and_page_say_mean_iou_wherever_they_said_top1(tmp_path: Path) -> 
     grid = accuracy(study)["accuracy"]
     assert grid.figure.get_suptitle() == "Mean IoU over epochs"
     assert grid.axes.flat[0].get_ylabel() == "test mean IoU (%)"
-
-
-def test_columns_of_two_metrics_have_no_common_average(tmp_path: Path) -> None:
-    several(of_masks(tmp_path), {row: [(20.0, 60.0)] * 3 for row in MIOU}, study="masks")
-    study = load([tmp_path])
-    assert study.metrics == {"cifar10": "top-1", "shapes": "mean IoU"}
-    table = build(study, together=True)
-    assert table.together == ["cifar10"]
-    assert not table.across
-    assert table.caption.startswith("Top-1 accuracy, or mean IoU, by initialisation")
-    assert table.notes[0].startswith("Ours: test top-1 (on shapes: mean IoU) (%)")
-    assert score_name(study.runs) == "test top-1 or mean IoU"
 
 
 def test_two_metrics_in_one_column_are_refused(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from synthetic_records import MIMETIC, finished, spec, write
 from vitinit.analysis import published
 from vitinit.analysis.frame import load
 from vitinit.analysis.published import FOLDER, IMAGES, context, lookup, numbers, papers, publication
-from vitinit.analysis.tables.context import notes
 from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.grids import fitting, grid
@@ -295,10 +294,6 @@ def test_confidence_is_that_of_where_a_number_was_read():
     assert letters["openreview-cKNOCYPo2W"] == letters["2603.07162"] == letters["2609.37631"] == {"R"}
     assert letters["2511.13945"] == letters["2405.13901"] == letters["2505.12909"] == {"P"}
     assert letters["2505.19985"] == {"P", "A", "R", "3"}
-    for paper in papers():
-        for name in paper.tables:
-            foot = notes(paper, name)
-            assert all(f" {cell.provenance} " in foot[-1] for cell in paper.tables[name].cells)
 
 
 def test_the_context_of_a_study_is_the_table_that_names_it():

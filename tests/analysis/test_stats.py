@@ -54,8 +54,8 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand():
     noise = stats.pooled(rows)
     assert (noise.std, noise.df) == (pytest.approx(np.sqrt(2)), 2)
     pair = stats.paired(rows[1], rows[0])
-    half = scipy_stats.t.ppf(0.99, 2) * np.sqrt(2) * np.sqrt(2 / 2)
-    assert noise.interval(pair, 0.98) == Interval(pytest.approx(3 - half), pytest.approx(3 + half))
+    half = scipy_stats.t.ppf(0.975, 2) * np.sqrt(2) * np.sqrt(2 / 2)
+    assert noise.interval(pair) == Interval(pytest.approx(3 - half), pytest.approx(3 + half))
     quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
     assert noise.detectable(8) == pytest.approx(quantiles * np.sqrt(2) * np.sqrt(2 / 8))
 

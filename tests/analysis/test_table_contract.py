@@ -81,7 +81,7 @@ def test_formats_and_terminals_lose_nothing_and_the_same_records_give_the_same_b
         assert [column.label for column in shown] == numbers
         assert all(part.texts.keys() == set(table.rows) for column in shown for part in column.parts)
         for width in (80, 120):
-            shown_lines = lines_of(table, width, TableLayout(gain=True, digits=2))
+            shown_lines = lines_of(table, width, TableLayout(gain=True))
             assert max(map(cell_len, shown_lines)) <= width
             for cell in table.cells.values():
                 if cell.ours:
