@@ -242,7 +242,7 @@ def context(study: str) -> tuple[Publication, str] | None:
 
 
 def read_in_part(run: RunRecord) -> bool:
-    """Return True if a run read fewer or more images than its spec says (`vitinit data prepare --allow-incomplete`)."""
+    """Return True if a run read fewer or more images than its spec says."""
     if run.spec.dataset.name not in IMAGES or run.spec.dataset.evaluate_on != "test":
         return False
     trained, tested = IMAGES[run.spec.dataset.name]

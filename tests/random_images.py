@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vitinit.benchmark.image_files.arrays import Data, Split
-from vitinit.benchmark.image_files.beton import BetonData, BetonSplit
-from vitinit.benchmark.preparing.decode import write_beton
+from vitinit.benchmark.image_files.beton import BetonData, BetonSplit, write_beton
 
 FFCV_IMAGES = 10_000
 CLASSES = 10
@@ -43,6 +40,5 @@ def beton(data: Data, folder: Path) -> BetonData:
         data.std,
         data.checksum,
         kept.shape[1],
-        np.array([zlib.crc32(image) for image in images]),
         file,
     )

@@ -8,7 +8,6 @@ the functions that need it: planning reads all files of this folder.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,27 +18,18 @@ from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import numpy as np
-    from torch import Tensor
 
-    from vitinit.benchmark.image_files.arrays import Data, Source, Sources, Statistics
-    from vitinit.benchmark.image_files.full_size import FullSizeData, Opened
+    from vitinit.benchmark.image_files.arrays import Source, Sources, Statistics
 
 Arrays = tuple["np.ndarray", "np.ndarray"]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
 
 Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of each pixel, or `IGNORED`."""
 
-Report = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
-
-
-def silent(done: int, total: int) -> None:
-    """Nobody is told."""
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset(ABC):
-    """A dataset by name. Most are `InMemory`; where images have to be decoded, subclass this and implement `opened`.
+    """A dataset by name. Where its images are arrays, it is `InMemory`; otherwise subclass this and implement `open`.
 
     Attributes:
         name: What grids and the command line call it.
@@ -59,10 +49,8 @@ class Dataset(ABC):
 
     downloaded: ClassVar[bool] = False
     """`vitinit data get` fetches it."""
-    packed: ClassVar[bool] = False
-    """Prepared once, and never held in memory: images are decoded, and cropped, when they are used."""
-    has_full_size: ClassVar[bool] = False
-    """`full_size` gives its images in their own size, for recipes that crop them (`crop_scale`, `crop_pct`)."""
+    streamed: ClassVar[bool] = False
+    """Never held in memory: images are decoded, and cropped, when they are used."""
     dense: ClassVar[bool] = False
     """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
 
@@ -89,10 +77,8 @@ class Dataset(ABC):
         """
         return None
 
-    def download(self, data_dir: Path, report: Report = silent) -> None:
+    def download(self, data_dir: Path) -> None:
         """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.
-
-        `report` may be told how much is done, and of how much.
 
         Raises:
             VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
@@ -101,20 +87,22 @@ class Dataset(ABC):
         raise VitinitError(f"dataset {self.name} is said to be downloaded, and has no `download`")
 
     @abstractmethod
-    def opened(
-        self, spec: DatasetSpec, image_size: int, data_dir: Path
-    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
-        """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Training and test split, the classes, and the statistics, or None where decoding has to tell.
 
-    def sources(self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
-        """Opens it and decodes no image; see `benchmark.datasets.load.sources`."""
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+
+    def sources(self, spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
+        """Open it and find the images that a spec asks for; see `benchmark.datasets.load.sources`."""
         import torch
 
         from vitinit.benchmark.image_files.arrays import Sources
         from vitinit.benchmark.image_files.subset import parts
 
         try:
-            train, test, classes, statistics = self.opened(spec, image_size, data_dir)
+            train, test, classes, statistics = self.open(spec, data_dir)
         except OSError as error:
             raise VitinitError(f"dataset {spec.label}: {error}") from error
         for name, split in (("training", train), ("test", test)):
@@ -126,29 +114,6 @@ class Dataset(ABC):
             )
         chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
         return Sources(train, test, classes, statistics, chosen, val)
-
-    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
-        """Both splits with images in their own size, the classes, and the statistics, if it `has_full_size`.
-
-        Raises:
-            VitinitError: A file is not what it must be. An OSError becomes one.
-        """
-        raise VitinitError(f"dataset {self.name} has no images in their own size to crop (crop_scale, crop_pct)")
-
-    def load(
-        self, spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
-    ) -> Data | FullSizeData:
-        """Open the dataset for a loader; see `benchmark.datasets.load.load`."""
-        from vitinit.benchmark.image_files.arrays import decoded
-        from vitinit.benchmark.image_files.full_size import chosen
-
-        if not (cropped or self.packed):
-            return decoded(self.sources(spec, image_size, data_dir, draw), on_test=spec.evaluate_on == "test")
-        try:
-            opened = self.full_size(spec, image_size, data_dir)
-        except OSError as error:
-            raise VitinitError(f"dataset {spec.label}: {error}") from error
-        return chosen(opened, spec, image_size, draw)
 
     def training_images(self, spec: DatasetSpec) -> int | None:
         """Return the number of training images; None where only the files tell.
@@ -184,20 +149,10 @@ class Dataset(ABC):
             return None
         return trained, (spec.val_size or 0) if spec.evaluate_on == "val" else self.images[1]
 
-    def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
-        """Return the number of images held in memory, without decoding them."""
-        counts = self.counts(spec)
-        if counts is None:
-            sources = self.sources(spec, 1, data_dir)
-            return len(sources.train.labels) + len(sources.test.labels)
-        return sum(counts)
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InMemory(Dataset):
     """One whose splits are read as arrays. Subclass it and implement `read`."""
-
-    has_full_size: ClassVar[bool] = True
 
     @abstractmethod
     def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
@@ -207,21 +162,22 @@ class InMemory(Dataset):
             VitinitError: A file is not what it must be. An OSError becomes one.
         """
 
-    def opened(
-        self, spec: DatasetSpec, image_size: int, data_dir: Path
-    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
-        """Both splits, not decoded yet, the classes, and the statistics, or None where decoding has to tell."""
-        from vitinit.benchmark.image_files.arrays import in_memory
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Both splits, the classes, and the statistics of the pixels as they are read."""
+        import numpy as np
+        import torch
 
-        (train, test), classes, statistics = self._splits(data_dir)
-        return in_memory(*train, image_size), in_memory(*test, image_size), classes, statistics
+        from vitinit.benchmark.image_files.arrays import Source, levels, statistics
 
-    def full_size(self, spec: DatasetSpec, image_size: int, data_dir: Path) -> Opened:
-        """Both splits as they are read, the classes, and the statistics."""
-        from vitinit.benchmark.image_files.full_size import Pixels
-
-        (train, test), classes, statistics = self._splits(data_dir)
-        return Pixels(*train), Pixels(*test), classes, statistics
+        *arrays, classes = self.read(data_dir)
+        self._check(arrays, classes)
+        kind = np.uint8 if self.dense else np.int64
+        train, test = (
+            (torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.ascontiguousarray(labels, kind)))
+            for images, labels in arrays
+        )
+        its_own = self.statistics or statistics(levels(train[0]))
+        return Source.of_pixels(*train), Source.of_pixels(*test), classes, its_own
 
     def _check(self, splits: list[Arrays], classes: tuple[str, ...]) -> None:
         """Refuse arrays that `read` must not return.
@@ -238,38 +194,31 @@ class InMemory(Dataset):
                 raise VitinitError(f"dataset {self.name}: its `read` gives {what}")
 
         check(len(classes) >= 2, f"{len(classes)} class names; at least 2 are needed")
-        for number, (name, (images, labels)) in enumerate(zip(("training", "test"), splits, strict=True)):
-            has = [f"{array.dtype} {' x '.join(map(str, array.shape))}" for array in (images, labels)]
+        for name, count, (images, labels) in zip(
+            ("training", "test"), self.images or (None, None), splits, strict=True
+        ):
+            image_shape, label_shape = (" x ".join(map(str, array.shape)) for array in (images, labels))
             square = images.ndim == 4 and images.shape[1] == 3 and images.shape[2] == images.shape[3]
-            check(images.dtype == np.uint8 and square, f"{name} images of {has[0]}; they are uint8, N x 3 x S x S")
-            shape = (len(images), *images.shape[2:]) if self.dense else (len(images),)
-            of = "uint8, N x S x S" if self.dense else "integers, N"
-            check(labels.dtype.kind in "iu" and labels.shape == shape, f"{name} labels of {has[1]}; they are {of}")
-            check(len(images) > 0, f"no {name} images")
-            known = labels[labels != IGNORED] if self.dense else labels
-            low, high = (int(known.min()), int(known.max())) if known.size else (0, 0)
             check(
-                low >= 0 and high < len(classes),
-                f"{name} labels from {low} to {high}; of {len(classes)} classes they are 0 to {len(classes) - 1}",
+                images.dtype == np.uint8 and square,
+                f"{name} images of {images.dtype} {image_shape}; they are uint8, N x 3 x S x S",
             )
-            if name == "training" and not self.dense and (present := len(np.unique(labels))) < len(classes):
-                check(False, f"{len(classes)} class names, and training images of {present} of them only")
-            if self.images:
-                count = self.images[number]
-                check(len(images) == count, f"{len(images)} {name} images; its `images` says {count}")
-
-    def _splits(self, data_dir: Path) -> tuple[list[tuple[Tensor, Tensor]], tuple[str, ...], Statistics]:
-        """Images and labels of both splits, the classes, and the statistics."""
-        import numpy as np
-        import torch
-
-        from vitinit.benchmark.image_files.arrays import levels, statistics
-
-        *splits, classes = self.read(data_dir)
-        self._check(splits, classes)
-        kind = np.uint8 if self.dense else np.int64
-        found = [
-            (torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.ascontiguousarray(labels, kind)))
-            for images, labels in splits
-        ]
-        return found, classes, self.statistics or statistics(levels(found[0][0]))
+            shape, of = (len(images),), "integers, N"
+            if self.dense:
+                shape, of = (len(images), *images.shape[2:]), "uint8, N x S x S"
+            check(
+                labels.dtype.kind in "iu" and labels.shape == shape,
+                f"{name} labels of {labels.dtype} {label_shape}; they are {of}",
+            )
+            check(len(images) > 0, f"no {name} images")
+            present = np.unique(labels[labels != IGNORED] if self.dense else labels)
+            check(
+                present[0] >= 0 and present[-1] < len(classes),
+                f"{name} labels from {present[0]} to {present[-1]}; of {len(classes)} classes they are 0 to "
+                f"{len(classes) - 1}",
+            )
+            check(
+                name == "test" or self.dense or len(present) == len(classes),
+                f"{len(classes)} class names, and training images of {len(present)} of them only",
+            )
+            check(count in (None, len(images)), f"{len(images)} {name} images; its `images` says {count}")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, cause, plain
 
 if TYPE_CHECKING:
-    import numpy as np
+    import PIL.Image
+    from torch import Tensor
 
     from vitinit.benchmark.image_files.arrays import Source, Statistics
 
@@ -33,57 +38,39 @@ class HuggingFace(Dataset):
             return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
         return None
 
-    def images_in_memory(self, spec: DatasetSpec, data_dir: Path) -> int:
-        """All its images: the whole training split is decoded, whatever the subset."""
-        train, test, _ = _read(spec)
-        return len(train[1]) + len(test[1])
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Both splits and the classes."""
+        import numpy as np
+        import torch
+        from datasets import ClassLabel, Image
 
-    def opened(
-        self, spec: DatasetSpec, image_size: int, data_dir: Path
-    ) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
-        """Both splits, not decoded yet, and the classes."""
-        train, test, classes = _read(spec)
-        return _source(spec, *train, image_size), _source(spec, *test, image_size), classes, None
+        splits = _loaded(spec)
+        if "train" not in splits:
+            raise VitinitError(f"dataset {spec.label}: has no split 'train', but {', '.join(sorted(splits))}")
+        features = splits["train"].features
+        image = _column(spec, features, Image, ("image",), "images")
+        label = _column(spec, features, ClassLabel, LABELS, "classes")
+
+        def source(name: str) -> Source | None:
+            """A split, or None where it has no labels: they are absent, None or -1 where they are not public."""
+            if name not in splits or label not in splits[name].features or not len(splits[name]):
+                return None
+            labels = np.array([-1 if each is None else each for each in splits[name][label]], np.int64)
+            if (unlabelled := int((labels < 0).sum())) and name == "train":
+                raise VitinitError(f"dataset {spec.label}: {unlabelled} of its training images have no label")
+            encoded = splits[name].select_columns([image]).cast_column(image, Image(decode=False))
+            return None if unlabelled else _images(spec, encoded, image, torch.from_numpy(labels))
+
+        classes, train = tuple(features[label].names), source("train")
+        if train is None:
+            raise VitinitError(f"dataset {spec.label}: it has no training images")
+        for name in HELD_OUT:
+            if test := source(name):
+                return train, test, classes, None
+        return *train.a_fifth_held_out(), classes, None
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
-
-Images = Any
-"""A column of encoded images, by number: mappings of bytes and path."""
-
-
-def _read(spec: DatasetSpec) -> tuple[tuple[Images, np.ndarray], tuple[Images, np.ndarray], tuple[str, ...]]:
-    """Images and labels of the training split and of what accuracy is measured on, and the classes.
-
-    Raises:
-        VitinitError: it cannot be loaded, or is no dataset of images with a class each.
-    """
-    import numpy as np
-    from datasets import ClassLabel, Image
-
-    from vitinit.benchmark.image_files.subset import held_out_fifth
-
-    splits = _loaded(spec)
-    if "train" not in splits:
-        raise VitinitError(f"dataset {spec.label}: has no split 'train', but {', '.join(sorted(splits))}")
-    features = splits["train"].features
-    image = _column(spec, [name for name, kind in features.items() if isinstance(kind, Image)], ("image",), "images")
-    label = _column(spec, [name for name, kind in features.items() if isinstance(kind, ClassLabel)], LABELS, "classes")
-
-    def columns(split: Any) -> tuple[Images, np.ndarray]:
-        encoded = split.select_columns([image]).cast_column(image, Image(decode=False))
-        return _Encoded(encoded, image), np.array(split[label][:], np.int64)
-
-    classes, train = tuple(features[label].names), columns(splits["train"])
-    for name in HELD_OUT:
-        if name in splits and label in splits[name].features and len(splits[name]):
-            test = columns(splits[name])
-            if test[1].min() >= 0:  # -1 stands for a label that is not public
-                return train, test, classes
-    images, labels = train
-    halves = [held_out_fifth(np.flatnonzero(labels == each).tolist()) for each in np.unique(labels)]
-    kept, taken = (np.sort(np.concatenate([half[part] for half in halves]).astype(int)) for part in (0, 1))
-    return (images.part(kept), labels[kept]), (images.part(taken), labels[taken]), classes
 
 
 def _loaded(spec: DatasetSpec) -> dict[str, Any]:
@@ -100,7 +87,8 @@ def _loaded(spec: DatasetSpec) -> dict[str, Any]:
     return dict(found) if isinstance(found, dict) else {"train": found}
 
 
-def _column(spec: DatasetSpec, found: list[str], usual: tuple[str, ...], of: str) -> str:
+def _column(spec: DatasetSpec, features: Mapping[str, Any], kind: type, usual: tuple[str, ...], of: str) -> str:
+    found = [name for name, each in features.items() if isinstance(each, kind)]
     if len(found) > 1:
         found = [name for name in usual if name in found][:1] or found
     if len(found) != 1:
@@ -108,37 +96,21 @@ def _column(spec: DatasetSpec, found: list[str], usual: tuple[str, ...], of: str
     return found[0]
 
 
-class _Encoded:
-    """Images of a split as they are stored."""
-
-    def __init__(self, rows: Any, column: str) -> None:
-        self.rows, self.column = rows, column
-
-    def part(self, numbers: np.ndarray) -> _Encoded:
-        return _Encoded(self.rows.select(numbers), self.column)
-
-    def __getitem__(self, number: int) -> dict[str, Any]:
-        found: dict[str, Any] = self.rows[number][self.column]
-        return found
-
-
-def _source(spec: DatasetSpec, images: Images, labels: np.ndarray, image_size: int) -> Source:
-    import io
-
-    import torch
-
+def _images(spec: DatasetSpec, rows: Any, column: str, labels: Tensor) -> Source:
     from vitinit.benchmark.image_files.arrays import Source
-    from vitinit.benchmark.image_files.full_size import centre
 
-    def decoded(numbers: torch.Tensor) -> torch.Tensor:
-        pixels = torch.empty(len(numbers), 3, image_size, image_size, dtype=torch.uint8)
-        for place, number in enumerate(numbers.tolist()):
-            stored = images[number]
-            try:
-                content = Path(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])
-                pixels[place] = torch.from_numpy(centre(content, image_size)).permute(2, 0, 1)
-            except Exception as error:  # PIL's decoders raise errors of many types on damaged files
-                raise VitinitError(f"dataset {spec.label}: cannot use image {number}: {plain(str(error))}") from error
-        return pixels
+    def file(number: int) -> Path | io.BytesIO:
+        stored = rows[number][column]
+        return Path(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])
 
-    return Source(torch.from_numpy(labels), decoded)
+    def image(number: int) -> PIL.Image.Image:
+        try:
+            return read_image(file(number))
+        except Exception as error:  # PIL's decoders raise errors of many types on damaged files
+            raise VitinitError(f"dataset {spec.label}: cannot use image {number}: {plain(str(error))}") from error
+
+    def content(number: int) -> bytes:
+        found = file(number)
+        return hashlib.sha256(found.read_bytes() if isinstance(found, Path) else found.getvalue()).digest()
+
+    return Source(labels, image, content=content)

@@ -2,29 +2,54 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from vitinit.benchmark.datasets.packed import Packed
+from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.datasets.folder import files_by_class, splits
+from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    from vitinit.benchmark.image_files.arrays import Source, Statistics
 
 
-class ImageNet(Packed):
-    """Its authors give it to who asks, as two archives."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageNet(Dataset):
+    """Its authors give it to who asks, as two archives; `torchvision.datasets.ImageNet` unpacks them."""
 
-    def hint(self, source: Path) -> str:
-        """Return the command that unpacks the archives, where they are there."""
-        if not any(source.glob("ILSVRC2012_img_*.tar")):
-            return ""
+    statistics: Statistics = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    streamed: ClassVar[bool] = True
+
+    def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
+        """Says where its image files belong."""
+        folder = data_dir / self.name
+        if (folder / "train").is_dir() and (folder / "val").is_dir():
+            return None
         return (
-            "; unpack the archives first, torchvision does it: torchvision.datasets.ImageNet(DIR, 'train') and "
-            "(DIR, 'val')"
+            f"{self.name} is not here: {folder} has to hold, or be a link to, train/CLASS/*.JPEG and val/CLASS/*.JPEG, "
+            "as torchvision.datasets.ImageNet unpacks them"
         )
+
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+        """Lists the files. The checksum covers how many there are of each class, and no contents."""
+        from vitinit.benchmark.image_files.arrays import numbered
+
+        train, test = splits(data_dir / self.name, "val")
+        if len(train) != self.classes:
+            raise VitinitError(
+                f"{data_dir / self.name} has {len(train)} class folders, ImageNet-1K has {self.classes}; a part of it "
+                "is a dataset of its own: folder:PATH"
+            )
+        # of a million files nobody reads the contents at each start
+        first, second = (replace(files_by_class(each), content=numbered) for each in (train, test))
+        return first, second, tuple(train), self.statistics
 
 
 IMAGENET = ImageNet(
     name="imagenet",
-    title="ImageNet-1K",
     images=(1_281_167, 50_000),
     classes=1000,
-    statistics=((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    origin="has to be asked for at image-net.org; then run 'vitinit data prepare imagenet --from DIR'",
+    origin="has to be asked for at image-net.org",
 )

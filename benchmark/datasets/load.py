@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitinit.benchmark.datasets.dataset import Report, silent
 from vitinit.benchmark.datasets.registry import get, names, unavailable
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 if TYPE_CHECKING:
     from vitinit.benchmark.image_files.arrays import Data, Sources
@@ -26,7 +25,7 @@ def load(
 ) -> Data | FullSizeData:
     """Reads a dataset, takes the part the spec asks for and brings the images to `image_size`.
 
-    One that is packed, or `cropped`, is opened only: its images are decoded and cropped when they are used.
+    One that is streamed, or `cropped`, is opened only: its images are decoded and cropped when they are used.
 
     Args:
         spec: Which dataset, and how much of its training split.
@@ -40,17 +39,20 @@ def load(
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as it must be, an image
             cannot be used, or `train_size` and `val_size` do not fit the training split.
     """
-    if reason := unavailable(spec, data_dir):
-        raise VitinitError(reason)
-    return get(spec.name).load(spec, image_size, data_dir, draw, cropped)
+    from vitinit.benchmark.image_files.arrays import decoded
+    from vitinit.benchmark.image_files.full_size import full_size
+
+    opened = sources(spec, data_dir, draw)
+    read = full_size if cropped or get(spec.name).streamed else decoded
+    with os_errors(f"dataset {spec.label}"):
+        return read(opened, image_size, spec.evaluate_on == "test")
 
 
-def sources(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -> Sources:
-    """Opens a dataset whose images are a function of the spec alone (none is packed), and decodes none of them.
+def sources(spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
+    """Opens a dataset, and decodes none of its images.
 
     Args:
         spec: Which dataset, and how much of its training split.
-        image_size: Side that its images will have, in pixels.
         data_dir: Where the files of datasets are that are downloaded.
         draw: Which subset, where the spec redraws it by seed.
 
@@ -59,13 +61,21 @@ def sources(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0) -
     """
     if reason := unavailable(spec, data_dir):
         raise VitinitError(reason)
-    return get(spec.name).sources(spec, image_size, data_dir, draw)
+    return get(spec.name).sources(spec, data_dir, draw)
 
 
-def download(name: str, data_dir: Path, report: Report = silent) -> None:
+def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
+    """Bytes of the images, and masks, that `load` holds in memory, found out without decoding them."""
+    dataset = get(spec.name)
+    counts = dataset.counts(spec)
+    if counts is None:  # the whole training split is decoded, whatever the subset
+        opened = sources(spec, data_dir)
+        counts = len(opened.train.labels), len(opened.test.labels)
+    return sum(counts) * (3 + dataset.dense) * image_size**2
+
+
+def download(name: str, data_dir: Path) -> None:
     """Downloads the files of a dataset and checks them; files already there stay as they are.
-
-    `report` may be told how much is done, and of how much.
 
     Raises:
         VitinitError: The dataset is unknown or needs no download, a file that is there is damaged, or the download
@@ -75,7 +85,5 @@ def download(name: str, data_dir: Path, report: Report = silent) -> None:
     if not dataset.downloaded:
         known = ", ".join(sorted(each for each in names() if get(each).downloaded))
         raise VitinitError(f"there is nothing to download for {name}, it {dataset.origin}; to download: {known}")
-    try:
-        dataset.download(data_dir, report)
-    except OSError as error:
-        raise VitinitError(f"cannot get {name} into {data_dir}: {error}") from error
+    with os_errors(f"cannot get {name} into {data_dir}"):
+        dataset.download(data_dir)

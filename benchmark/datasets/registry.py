@@ -1,4 +1,4 @@
-"""Registry of datasets: every `Dataset` of the files here and in `archives`, and of installed packages.
+"""Registry of datasets: every `Dataset` of the files here, and of installed packages.
 
 A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
 """
@@ -26,7 +26,7 @@ def _check(dataset: Dataset, where: str) -> None:
 
 REGISTRY: Registry[Dataset] = Registry(
     "dataset",
-    *(__package__, f"{__package__}.archives"),
+    __package__,
     group=DATASETS,
     wanted="a Dataset",
     accepts=lambda value: isinstance(value, Dataset),

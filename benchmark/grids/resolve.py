@@ -149,12 +149,7 @@ def check_recipe(spec: RunSpec) -> None:
             f"recipe {recipe.name!r}: crop_padding {recipe.crop_padding} is more than image_size "
             f"{spec.model.image_size}: a crop could miss the image"
         )
-    if dataset.packed and recipe.crop_padding:
+    if dataset.streamed and recipe.crop_padding:
         raise VitinitError(f"recipe {recipe.name!r}: {spec.dataset.name} has no crop_padding, it has crop_scale")
     if recipe.crops and recipe.crop_padding:
         raise VitinitError(f"recipe {recipe.name!r}: crop_padding does not go with crop_scale or crop_pct")
-    if recipe.crops and not dataset.has_full_size:
-        raise VitinitError(
-            f"recipe {recipe.name!r}: crop_scale and crop_pct need images in their own size, those of "
-            f"{spec.dataset.name} are there at their final size only; they have crop_padding"
-        )

@@ -1,40 +1,45 @@
 """A dataset prepared for FFCV: its images, decoded, at their final size, in one file.
 
-    <data-dir>/ffcv/<dataset>-<size>px-<checksum>/    a folder for each dataset, subset and size
+    <data-dir>/ffcv/<dataset>-<size>px-<digest>/    a folder for each dataset, subset and size
         manifest.json    what is in the folder; written last
         images.beton     FFCV's file: the pixels of the training images, then of the test images
-        index.npy        one `ENTRY` an image: its label, and the CRC-32 of its pixels
+        labels.npy       int64, one an image
 
 The pixels and labels are those of `Data` (`benchmark/image_files/arrays.py`) for the same spec, and so is the checksum.
-They are written and read with FFCV (`benchmark/preparing/decode.py`, `runners/loaders/ffcv.py`); nothing here needs it.
+They are read with FFCV (`runners/loaders/ffcv.py`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import io
+import os
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
+from torch import Tensor
 
+from vitinit.benchmark.datasets import folder as folders
+from vitinit.benchmark.datasets.load import sources
 from vitinit.benchmark.fields import Fraction, Frozen, Sha256
-from vitinit.benchmark.image_files.images import image_names
-from vitinit.benchmark.image_files.layout import MANIFEST, damaged
+from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.image_files.arrays import CHUNK, Sources, levels, statistics
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 FOLDER = "ffcv"
-BETON, INDEX = "images.beton", "index.npy"
-ENTRY = np.dtype([("label", "<i8"), ("crc32", "<u4")])
-"""One image in the index."""
+MANIFEST, BETON, LABELS = "manifest.json", "images.beton", "labels.npy"
+PAGE = 2**23
+"""Bytes that FFCV reads at once; whole images lie in a page."""
 
 HOW_TO_INSTALL = (
     "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
@@ -45,10 +50,6 @@ HOW_TO_INSTALL = (
 class BetonManifest(Frozen):
     """Contents of the folder of a dataset prepared for FFCV."""
 
-    version: Literal[1] = 1
-    dataset: DatasetSpec
-    """With the full path of a folder."""
-    image_size: PositiveInt
     classes: Annotated[list[str], Field(min_length=2)]
     mean: tuple[Fraction, ...]
     std: tuple[PositiveFloat, ...]
@@ -61,10 +62,6 @@ class BetonManifest(Frozen):
     """Numbers of images."""
     size: PositiveInt
     """Bytes of the .beton."""
-    pixels: tuple[PositiveInt, PositiveInt]
-    """Return the first and last byte of the pixels."""
-    sha256: Sha256
-    """Over the index, and all of the .beton that is not pixels: see `frame_digest`."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class BetonSplit:
         first: where the split begins among the images of the file.
     """
 
-    labels: torch.Tensor
+    labels: Tensor
     first: int
 
 
@@ -85,7 +82,6 @@ class BetonData:
     """A dataset prepared for FFCV, opened. All but the images is as in `arrays.Data`.
 
     Attributes:
-        crc32: of the pixels of each image of the file, S x S x 3.
         file: the .beton.
     """
 
@@ -96,7 +92,6 @@ class BetonData:
     std: tuple[float, ...]
     checksum: str
     image_size: int
-    crc32: np.ndarray
     file: Path
 
 
@@ -104,22 +99,28 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
     """Open what `vitinit data prepare` has made of a dataset; no image is read.
 
     Raises:
-        VitinitError: it is not prepared at this size, its files are damaged, files have been added to or removed from
-            the folder dataset since.
+        VitinitError: the spec asks for what a file does not hold, FFCV is not installed, the dataset is not prepared
+            at this size, its files are damaged, or files have been added to or removed from the folder dataset since.
     """
-    found = prepared(spec, image_size, data_dir)
-    names = names_digest(spec)
-    current = {folder: manifest for folder, manifest in found.items() if manifest.names == names}
-    if not current:
-        how = f"run '{how_to_prepare(spec, image_size, data_dir)}'"
-        if found:
-            raise VitinitError(f"files of {spec.label} were added or removed since it was prepared for FFCV: {how}")
+    if spec.val_size is not None or spec.train_draw == "seed":
+        raise VitinitError(
+            f"{spec.label}: val_size and train_draw 'seed' are not for the loader ffcv, which reads what was prepared; "
+            "--loader resident has them"
+        )
+    if missing := ffcv_missing():
+        raise VitinitError(missing)
+    folder, how = prepared_folder(spec, image_size, data_dir), f"run '{how_to_prepare(spec, image_size, data_dir)}'"
+    if not (folder / MANIFEST).is_file():
         raise VitinitError(f"{spec.label} at {image_size} px is not prepared for FFCV in {data_dir}: {how}")
-    if len(current) > 1:
-        raise VitinitError(f"move away all but one of {', '.join(map(str, current))}: they are of the same dataset")
-    ((folder, manifest),) = current.items()
-    index = _index(folder, manifest)
-    labels = torch.from_numpy(index["label"].astype(np.int64))
+    manifest = read_manifest(folder)
+    if manifest.names != names_digest(spec):
+        raise VitinitError(
+            f"files of {spec.label} were added or removed since it was prepared for FFCV: move {folder} away and {how}"
+        )
+    with os_errors("cannot read the prepared dataset"):
+        if (size := (folder / BETON).stat().st_size) != manifest.size:
+            raise damaged(folder / BETON, f"it has {size:,} bytes instead of {manifest.size:,}")
+        labels = torch.from_numpy(np.load(folder / LABELS, allow_pickle=False))
     return BetonData(
         train=BetonSplit(labels[: manifest.train], 0),
         held_out=BetonSplit(labels[manifest.train :], manifest.train),
@@ -127,56 +128,39 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
         mean=manifest.mean,
         std=manifest.std,
         checksum=manifest.checksum,
-        image_size=manifest.image_size,
-        crc32=index["crc32"].copy(),
+        image_size=image_size,
         file=folder / BETON,
     )
 
 
-def refuse_parts(spec: DatasetSpec) -> None:
-    """Refuse validation and subsets redrawn by seed: a file holds one training set and the test split."""
-    if spec.val_size is not None or spec.train_draw == "seed":
-        raise VitinitError(
-            f"{spec.label}: val_size and train_draw 'seed' are not for the loader ffcv, which reads what was prepared; "
-            "--loader resident has them"
-        )
-
-
-def prepared(spec: DatasetSpec, image_size: int, data_dir: Path) -> dict[Path, BetonManifest]:
-    """The folders that hold this dataset at this size, or held it as it was once.
+def read_manifest(folder: Path) -> BetonManifest:
+    """Read what a prepared folder says of itself.
 
     Raises:
-        VitinitError: a manifest cannot be read.
+        VitinitError: it cannot be read as a manifest.
     """
-    found = {}
     try:
-        files = sorted((data_dir / FOLDER).glob(f"{folder_stem(spec, image_size)}-*/{MANIFEST}"))
-    except OSError as error:
-        raise VitinitError(f"cannot look for what is prepared for FFCV: {error}") from error
-    for file in files:
-        try:
-            found[file.parent] = BetonManifest.model_validate_json(file.read_bytes())
-        except (OSError, ValidationError):
-            raise damaged(file, "it cannot be read as a manifest") from None
-    return {folder: manifest for folder, manifest in found.items() if manifest.dataset == with_full_path(spec)}
+        return BetonManifest.model_validate_json((folder / MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        raise damaged(folder / MANIFEST, "it cannot be read as a manifest") from None
 
 
-def folder_stem(spec: DatasetSpec, image_size: int) -> str:
-    """Return the prefix of its folder's name; the checksum follows."""
-    path = with_full_path(spec).path
-    place = [hashlib.sha256(path.encode()).hexdigest()[:8]] if path else []
-    subset = [str(spec.train_size)] if spec.train_size else []
-    return "-".join([spec.name, *place, *subset, f"{image_size}px"])
+def damaged(file: Path, why: str) -> VitinitError:
+    """Return the message for a file that differs from the prepared one."""
+    return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")
 
 
-def with_full_path(spec: DatasetSpec) -> DatasetSpec:
-    """The same dataset, whatever the current folder."""
-    return spec.model_copy(update={"path": str(Path(spec.path).resolve())}) if spec.path else spec
+def prepared_folder(spec: DatasetSpec, image_size: int, data_dir: Path) -> Path:
+    """The folder of a dataset at a size; of a folder dataset it depends on the full path."""
+    full = spec.model_copy(update={"path": str(Path(spec.path).resolve())}) if spec.path else spec
+    digest = hashlib.sha256(full.model_dump_json().encode()).hexdigest()[:12]
+    return data_dir / FOLDER / f"{spec.name}-{image_size}px-{digest}"
 
 
 def names_digest(spec: DatasetSpec) -> str:
-    """sha256 over the names of the image files of a dataset with a path; the others are the same for everybody."""
-    names = image_names(Path(spec.path)) if spec.path else []
+    """sha256 over the names of the image files of a folder dataset; the others are the same for everybody."""
+    splits = folders.splits(Path(str(spec.path))) if spec.name == "folder" else ()
+    names = [f"{name}/{file.name}" for split in splits for name, files in split.items() for file in files]
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
 
 
@@ -209,27 +193,136 @@ def threads_kept() -> Iterator[None]:
         numba.set_num_threads(before[1])
 
 
-def frame_digest(index: bytes, beton: Path, pixels: tuple[int, int]) -> str:
-    """sha256 over the index and all of the .beton but its pixels: each image is checked when it is read.
+def prepare_beton(
+    spec: DatasetSpec, image_size: int, data_dir: Path, report: Callable[[int, int], None]
+) -> tuple[Path, BetonManifest]:
+    """Write the images of a dataset as a run sees them, before augmentation; all but a few are on the disk only.
 
-    FFCV believes what stands there, down to the addresses in memory that it writes to.
+    The folder appears whole or not at all; what an interrupted preparation leaves is removed by the next one.
+
+    Args:
+        spec: any dataset but one that is streamed, with or without `train_size`.
+        image_size: of the model, in pixels.
+        data_dir: where the dataset is, and where its folder is made.
+        report: told how many images are decoded, and of how many.
+
+    Returns:
+        The folder, and what it says of itself.
+
+    Raises:
+        VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already or is being prepared,
+            or the disk has no room.
     """
-    digest = hashlib.sha256(index)
-    with beton.open("rb") as file:
-        digest.update(file.read(pixels[0]))
-        file.seek(pixels[1])
-        digest.update(file.read())
-    return digest.hexdigest()
+    opened = sources(spec, data_dir)
+    if opened.train.labels.ndim > 1:
+        raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
+    folder = prepared_folder(spec, image_size, data_dir)
+    if (folder / MANIFEST).is_file():
+        raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
+    if missing := ffcv_missing():
+        raise VitinitError(missing)
+    count = len(opened.chosen) + len(opened.test.labels)
+    with os_errors(f"cannot prepare {spec.label} in {folder.parent}"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        needed, free = count * 3 * image_size**2, shutil.disk_usage(folder.parent).free
+        if free < needed:
+            raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+        with _scratch(folder) as scratch:
+            images = _Images(opened, image_size, report)
+            write_beton(scratch / BETON, iter(images), count, image_size)
+            labels = torch.cat([opened.train.labels[opened.chosen], opened.test.labels])
+            np.save(scratch / LABELS, labels.numpy())
+            mean, std = opened.statistics or statistics(images.levels)
+            manifest = BetonManifest(
+                classes=list(opened.classes),
+                mean=mean,
+                std=std,
+                checksum=images.checksum.hexdigest(),
+                names=names_digest(spec),
+                train=len(opened.chosen),
+                test=len(opened.test.labels),
+                size=(scratch / BETON).stat().st_size,
+            )
+            write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
+            scratch.rename(folder)
+        sync_folder(folder.parent)
+    return folder, manifest
 
 
-def _index(folder: Path, manifest: BetonManifest) -> np.ndarray:
-    beton = folder / BETON
+@contextmanager
+def _scratch(folder: Path) -> Iterator[Path]:
+    """An empty folder beside `folder` that one process at a time has; what is left in it is removed."""
+    scratch = folder.with_name(f".{folder.name}")
+    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with this process, however that ends
+        except BlockingIOError:
+            raise VitinitError(f"another process is preparing {folder}") from None
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+            Path(lock.name).unlink()
+
+
+class _Images:
+    """The images of a dataset one by one, and what is found out about them on the way."""
+
+    def __init__(self, opened: Sources, size: int, report: Callable[[int, int], None]) -> None:
+        self.opened, self.size, self.report = opened, size, report
+        self.levels = np.zeros((3, 256), np.int64)
+        self.checksum = hashlib.sha256()
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        """uint8, S x S x 3: the training images that the spec asks for, then the test images."""
+        opened, test = self.opened, torch.arange(len(self.opened.test.labels))
+        # the statistics are those of the whole training split, whatever the subset
+        read = opened.chosen if opened.statistics else torch.arange(len(opened.train.labels))
+        done, total = 0, len(read) + len(test)
+        for source, numbers, chosen in ((opened.train, read, opened.chosen), (opened.test, test, test)):
+            for chunk in numbers.split(CHUNK):
+                images_NCHW = source.sized(chunk, self.size)
+                if source is opened.train:
+                    self.levels += levels(images_NCHW)
+                images_NCHW = images_NCHW[torch.isin(chunk, chosen)]
+                self.checksum.update(images_NCHW.numpy().data)
+                yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+                done += len(chunk)
+                self.report(done, total)
+            self.checksum.update(source.labels[chosen].numpy().data)
+
+
+def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> None:
+    """Write a .beton with the parts of FFCV's writer, but in this process.
+
+    Its own `from_indexed_dataset` waits for ever when one of its worker processes dies, of a full disk say.
+    """
+    with threads_kept():
+        from ffcv.fields import RGBImageField
+        from ffcv.memory_allocator import MemoryAllocator
+        from ffcv.writer import DatasetWriter, handle_sample
+
+    page = max(PAGE, 1 << (3 * image_size**2 - 1).bit_length())
+    writer = DatasetWriter(str(file), {"image": RGBImageField(write_mode="raw")}, page_size=page, num_workers=1)
+    writer.num_samples = count
+    writer.prepare()
     try:
-        if (size := beton.stat().st_size) != manifest.size:
-            raise damaged(beton, f"it has {size:,} bytes instead of {manifest.size:,}")
-        content = (folder / INDEX).read_bytes()
-        if frame_digest(content, beton, manifest.pixels) != manifest.sha256:
-            raise damaged(beton, f"its sha256, or that of {INDEX}, is not the one in the manifest")
-    except OSError as error:
-        raise VitinitError(f"cannot read the prepared dataset: {error}") from None
-    return np.load(io.BytesIO(content), allow_pickle=False)
+        metadata = np.frombuffer(writer.metadata_sm.buf, writer.metadata_type, count)
+        try:
+            allocator = MemoryAllocator(writer.fname, writer.data_region_start, page)
+            with allocator:
+                for number, image in enumerate(images):
+                    handle_sample((image,), number, metadata.dtype.names, metadata, allocator, writer.fields)
+        finally:
+            del metadata  # it holds the shared memory
+        end = allocator.offset + allocator.next_page_written.value * page
+        if file.stat().st_size != end:
+            raise OSError(f"{file} was not written to its end: is the disk full?")
+        writer.finalize([allocator.allocations])
+    finally:
+        writer.metadata_sm.close()
+        writer.metadata_sm.unlink()
+    with file.open("rb+") as written:
+        os.fsync(written.fileno())

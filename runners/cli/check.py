@@ -148,15 +148,15 @@ def _opened(data: str, data_dir: Path | None) -> tuple[Read, int]:
     spec, folder = resolve_dataset({"name": data}), datasets.data_dir(data_dir)
     if registry.get(spec.name).dense:
         raise VitinitError(f"{spec.label} has masks, and check looks at classifiers")
-    packed = registry.get(spec.name).packed
+    wanted = "auto" if registry.get(spec.name).streamed else "resident"
 
     def read(size: int, model: nn.Module) -> tuple[Tensor, Tensor]:
-        opened = open_data(spec, size, folder, "auto" if packed else "resident")
+        opened = open_data(spec, size, folder, wanted)
         recipe = resolve_recipe({"name": "small"})
         recipe = recipe.model_copy(update={"batch_size": min(recipe.batch_size, len(opened.train.labels))})
         loader = make_loader(opened, recipe, 0, torch.device("cpu"))
         chosen = torch.randperm(len(opened.train.labels), generator=torch.Generator().manual_seed(0))[:IMAGES]
         return loader.plain(chosen), torch.as_tensor(opened.train.labels)[chosen].long()
 
-    classes = len(open_data(spec, 8, folder, "auto" if packed else "resident").classes)
+    classes = len(open_data(spec, 8, folder, wanted).classes)
     return read, classes

@@ -10,7 +10,7 @@ import torch
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.image_files.beton import BetonData, ffcv_missing, load_beton, refuse_parts
+from vitinit.benchmark.image_files.beton import BetonData, load_beton
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -38,10 +38,10 @@ def open_data(
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
-    A packed dataset has its own loader, whatever is asked for, and so has one whose images the recipe crops in their
-    own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images. What is to run
-    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process. Of `runs` that
-    share the device each holds images of its own.
+    A streamed dataset (ImageNet) has its own loader, whatever is asked for, and so has one whose images the recipe
+    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
+    What is to run `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
+    Of `runs` that share the device each holds images of its own.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -49,9 +49,9 @@ def open_data(
     """
     if reason := registry.unavailable(spec, data_dir):
         raise VitinitError(reason)
-    why, own_loader = "", cropped or registry.get(spec.name).packed
+    why, own_loader = "", cropped or registry.get(spec.name).streamed
     if loader == "auto" and not own_loader:
-        size, memory = decoded_size(spec, image_size, data_dir), device_memory(device, elsewhere)
+        size, memory = datasets.decoded_size(spec, image_size, data_dir), device_memory(device, elsewhere)
         loader = choose(size, memory, runs)
         shared = f", which {runs} runs share" if runs > 1 else ""
         way_out = "--loader resident or fewer --workers keep it" if runs > 1 else "--loader resident keeps it"
@@ -64,18 +64,9 @@ def open_data(
     try:
         if registry.get(spec.name).dense:
             raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
-        refuse_parts(spec)
-        if missing := ffcv_missing():
-            raise VitinitError(missing)
         return load_beton(spec, image_size, data_dir)
     except VitinitError as error:
         raise VitinitError(f"{why}{error}") from None
-
-
-def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
-    """Bytes of the images, and masks, that are held in memory, found out without decoding them."""
-    dataset = registry.get(spec.name)
-    return dataset.images_in_memory(spec, data_dir) * (3 + dataset.dense) * image_size**2
 
 
 def choose(decoded: int, memory: int, runs: int = 1) -> Literal["resident", "ffcv"]:

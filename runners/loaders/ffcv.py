@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -18,8 +17,7 @@ from ffcv.loader import OrderOption
 from ffcv.loader.epoch_iterator import EpochIterator
 from torch import Tensor
 
-from vitinit.benchmark.image_files.beton import BetonData, threads_kept
-from vitinit.benchmark.image_files.layout import damaged
+from vitinit.benchmark.image_files.beton import BetonData, damaged, threads_kept
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.runners.basics.shard import Shard
@@ -59,7 +57,7 @@ class FfcvLoader(DecodedLoader):
         """Images by their numbers, uint8, B x 3 x S x S, in main memory; for a GPU the channels are last there.
 
         Raises:
-            VitinitError: the pixels are not those that were prepared, or FFCV fails or is silent for SILENT_S.
+            VitinitError: FFCV fails or is silent for SILENT_S.
         """
         if not batches:
             return
@@ -124,9 +122,6 @@ class Reading(EpochIterator):
             raise StopIteration  # as FFCV itself ends its thread
         images_BHWC: np.ndarray
         (images_BHWC,) = super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event)
-        for number, image in zip(batch_indices.tolist(), images_BHWC, strict=True):
-            if zlib.crc32(image) != self.data.crc32[number]:
-                raise damaged(self.data.file, f"image {number} is not what was written")
         images = torch.from_numpy(images_BHWC)
         return images.pin_memory() if self.pins else images
 

@@ -23,7 +23,8 @@ from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations.operations.timm_draws import put_back
 from vitinit.benchmark.augmentations.registry import Augmentation
-from vitinit.benchmark.image_files.full_size import FullSize, FullSizeData
+from vitinit.benchmark.image_files.arrays import Source
+from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
 from vitinit.runners.basics.shard import Shard
@@ -91,7 +92,7 @@ class FullSizeLoader(Loader):
             return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
 
     def _decoded(
-        self, split: FullSize, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
+        self, split: Source, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches of uint8 images B x 3 x S x S with their numbers, in order, decoded a little ahead.
 

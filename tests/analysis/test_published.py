@@ -308,7 +308,7 @@ def test_the_context_of_a_study_is_the_table_that_names_it():
 
 
 def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
-    """`vitinit data prepare --allow-incomplete` reads what is there: spec and run_id say nothing of it."""
+    """ImageNet is read as it is there: spec and run_id say nothing of images that are missing."""
     run = spec("Imp.-3", dataset="imagenet", paper=True)
     for images, number in (((1_281_167, 50_000), 74.24), ((1_281_166, 50_000), None), ((1_281_167, 49_990), None)):
         record = finished(run, (70.0,), study="t", row="r", images=images)

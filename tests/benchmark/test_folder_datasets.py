@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-import tracemalloc
-import zlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +14,6 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
-from vitinit.benchmark.datasets.folder import FOLDER
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.registry import unavailable
 
@@ -40,7 +37,6 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     assert unavailable(folder_spec(tmp_path), NOWHERE) is None
     (tmp_path / "test").rename(tmp_path / "val")
     assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
-    assert FOLDER.images_in_memory(folder_spec(tmp_path), NOWHERE) == 4 + 3 + 3
 
 
 def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Path) -> None:
@@ -66,16 +62,42 @@ def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_pa
         assert np.abs(found.astype(int) - np.array(expected)).max() <= 10
 
 
+def first_image(tmp_path: Path, image: Image.Image, **saved: object) -> np.ndarray:
+    """An image as a folder dataset reads it, H x W x 3."""
+    make_folder(tmp_path, {"train/b": 1, "test/a": 1, "test/b": 1})
+    (tmp_path / "train/a").mkdir(exist_ok=True)
+    image.save(tmp_path / "train/a" / ("0.tif" if image.mode == "CMYK" else "0.png"), **saved)
+    found = load(folder_spec(tmp_path), image.width, NOWHERE).train.images[0].permute(1, 2, 0).numpy()
+    shutil.rmtree(tmp_path / "train/a")
+    return found
+
+
 def test_folder_images_of_any_8_bit_mode_become_rgb(tmp_path: Path) -> None:
-    make_folder(tmp_path, {"train/a": 1, "train/b": 1, "test/a": 1, "test/b": 1})
-    original = Image.open(tmp_path / "train/a/000.png").copy()
-    (tmp_path / "train/a/000.png").unlink()
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
     for mode in ("L", "LA", "RGBA", "P", "1", "CMYK"):
-        image, file = original.convert(mode), tmp_path / "train/a" / ("0.tif" if mode == "CMYK" else "0.png")
-        image.save(file)
-        found = load(folder_spec(tmp_path), 8, NOWHERE).train.images[0]
-        assert np.array_equal(found.permute(1, 2, 0).numpy(), np.array(image.convert("RGB"))), mode
-        file.unlink()
+        image = noise.convert(mode)
+        assert np.array_equal(first_image(tmp_path, image), np.array(image.convert("RGB"))), mode
+
+
+def test_images_are_upright_and_what_is_transparent_lies_on_white(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    assert np.array_equal(first_image(tmp_path, Image.fromarray(pixels), exif=exif), np.rot90(pixels, -1))
+    clear = np.dstack([pixels, np.repeat(np.array([0, 255], np.uint8), 32).reshape(8, 8)])
+    expected = np.where(clear[..., 3:] == 0, 255, pixels)
+    assert np.array_equal(first_image(tmp_path, Image.fromarray(clear, "RGBA")), expected)
+    grey = Image.fromarray(pixels[..., 0])
+    expected = np.repeat(np.where(pixels[..., :1] == 7, 255, pixels[..., :1]), 3, axis=2)
+    assert np.array_equal(first_image(tmp_path, grey, transparency=7), expected)
+
+
+def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path: Path) -> None:
+    one, other = "caf\u00e9", "cafe\u0301"
+    make_folder(tmp_path, {f"train/{one}": 2, "train/b": 2, f"test/{other}": 1, "test/b": 1})
+    assert load(folder_spec(tmp_path), 8, NOWHERE).classes == ("b", one)
+    make_folder(tmp_path, {f"train/{other}": 1})
+    assert "two folders of class" in error_of(folder_spec(tmp_path))
 
 
 def test_folder_of_one_colour_has_a_std_to_divide_by(tmp_path: Path) -> None:
@@ -93,17 +115,6 @@ def good(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def chunk(kind: bytes, body: bytes) -> bytes:
-    """A part of a PNG file."""
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-def bomb(side: int) -> bytes:
-    """PIL only warns of 10,000 pixels a side; it is refused from the header, before anything is unpacked."""
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
-
-
 def cut_short(file: Path) -> None:
     make_image(file, 1)
     file.write_bytes(file.read_bytes()[:100])
@@ -118,22 +129,17 @@ BAD_FILES: list[tuple[str, Callable[[Path], object], str]] = [
     ),
     ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, dtype=np.uint16)).save(file), "more than 8 bits"),
     ("float.tif", lambda file: Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(file), "more than 8 bits"),
-    ("bomb.png", lambda file: file.write_bytes(bomb(10_000)), "exceeds limit"),
-    ("link.png", lambda file: file.symlink_to("../../outside/000.png"), "{file} is not a file inside {root}"),
-    ("link.png", lambda file: file.symlink_to("missing.png"), "{file} is not a file"),
+    ("link.png", lambda file: file.symlink_to("missing.png"), "cannot use the image {file}: [Errno 2]"),
 ]
 
 
 def test_a_file_that_cannot_be_used_is_one_line_that_names_it(good: Path) -> None:
-    make_folder(good.parent, {"outside": 2})
     for name, make, message in BAD_FILES:
         file = good / "a" / name
         make(file)
         said = error_of(folder_spec(good))
         assert message.format(file=file, root=good) in said
         file.unlink()
-    (good / "c").symlink_to(good.parent / "outside")
-    assert f"{good / 'c/000.png'} is not a file inside {good}" in error_of(folder_spec(good))
 
 
 def test_a_gif_with_the_name_of_a_jpeg_is_read_as_pets_has_some(good: Path) -> None:
@@ -149,26 +155,14 @@ def test_folder_with_a_very_long_image_needs_no_more_memory_than_it_has_pixels(g
     assert load(folder_spec(good), 256, NOWHERE).train.images.shape[-2:] == (256, 256)
 
 
-def test_folder_with_a_png_whose_text_unpacks_to_gigabytes(good: Path) -> None:
-    text = chunk(b"zTXt", b"key\x00\x00" + zlib.compress(bytes(2**26 + 1), 9))
-    content = (good / "a/000.png").read_bytes()
-    (good / "a/bomb.png").write_bytes(content[:33] + text + content[33:])  # after the header
-    tracemalloc.start()
-    try:
-        message = error_of(folder_spec(good))
-        assert tracemalloc.get_traced_memory()[1] < 2**24
-    finally:
-        tracemalloc.stop()
-    assert f"cannot use the image {good / 'a/bomb.png'}" in message
-
-
-def test_folder_may_link_within_itself_and_be_a_link_itself_but_its_splits_not_lie_elsewhere(good: Path) -> None:
-    (good / "a/again.png").symlink_to("000.png")
-    (good.parent / "alias").symlink_to(good)
+def test_links_to_the_root_to_splits_classes_and_images_are_followed(good: Path) -> None:
+    root = good.parent / "farm"
+    (root / "test").mkdir(parents=True)
+    (root / "train").symlink_to(good)
+    (root / "test/a").symlink_to(good / "a")
+    (root / "test/b").mkdir()
+    (root / "test/b/0.png").symlink_to(good / "b/000.png")
+    (good.parent / "alias").symlink_to(root)
     data = load(folder_spec(good.parent / "alias"), 8, NOWHERE)
-    assert len(data.train.labels) + len(data.held_out.labels) == 5
-    root = good.parent / "root"
-    root.mkdir()
-    for split in ("train", "test"):
-        (root / split).symlink_to(good)
-    assert f"is not a file inside {root}" in error_of(folder_spec(root))
+    assert (data.train.labels.tolist(), data.held_out.labels.tolist()) == ([0, 0, 1, 1], [0, 0, 1])
+    assert rows(data.held_out.images) < rows(data.train.images)

@@ -50,9 +50,18 @@ def test_pixels_labels_and_classes_are_those_that_were_saved(tmp_path):
         assert split.labels.tolist() == labels
 
 
-def test_labels_that_are_not_public_are_no_test_split(tmp_path):
-    splits = {"train": made([0, 1]), "test": made([-1, 1]), "validation": made([1, 0, 1], 1)}
+@pytest.mark.parametrize("hidden", [-1, None])
+def test_labels_that_are_not_public_are_no_test_split_and_none_to_train_on(tmp_path, hidden):
+    splits = {"train": made([0, 1]), "test": made([hidden, 1]), "validation": made([1, 0, 1], 1)}
     assert loaded(saved(datasets.DatasetDict(splits), tmp_path / "set")).held_out.labels.tolist() == [1, 0, 1]
+    with pytest.raises(VitinitError, match="hf:.*: 1 of its training images have no label$"):
+        loaded(saved(made([hidden, 1, 0]), tmp_path / "other"))
+
+
+def test_its_images_can_be_cropped_in_their_own_size(tmp_path):
+    spec = resolve_dataset(saved(made([0, 1, 1, 0] * 5), tmp_path / "set"))
+    data = load.load(spec, 4, NOWHERE, cropped=True)
+    assert [data.train.image(number).size for number in (0, 15)] == [(8, 8)] * 2
 
 
 def test_without_another_split_a_fifth_of_each_class_is_held_out(tmp_path):

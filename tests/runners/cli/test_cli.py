@@ -8,18 +8,23 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torchvision
 import yaml
+from PIL import Image
+from torchvision.datasets.utils import download_and_extract_archive
 
-from tests.benchmark.small_archives import SMALL, packed_up, put, small
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import InMemory
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import set_flags
@@ -325,7 +330,7 @@ NO_DATA = {
 def test_arrays_that_no_dataset_has_are_one_line_with_its_name(tmp_path):
     for line, says in NO_DATA.items():
         with pytest.raises(VitinitError, match=r"^dataset mine: its `read` gives .*training ") as refused:
-            mine(line)._splits(tmp_path)
+            mine(line).open(DatasetSpec.model_construct(name="mine"), tmp_path)
         assert says in str(refused.value)
     mine("")._splits(tmp_path)
 
@@ -483,17 +488,19 @@ def test_without_options_a_run_is_probed_and_keeps_nothing_else(tmp_path, vitini
     assert saved == []
 
 
-def serve(name: str, folder: Path, address: str, monkeypatch) -> None:
-    """A dataset of archives in small, whose archives a server has, or not."""
-    archives = {file: packed_up(file, files) for file, files in SMALL[name][0]().items()}
-    dataset = small(name, archives, monkeypatch, address)
-    monkeypatch.setitem(registry.REGISTRY.known, name, dataset)
-    put(folder, archives)
-
-
 def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, server, monkeypatch):
-    serve("eurosat", tmp_path / "served", server, monkeypatch)
-    serve("stl10", tmp_path / "elsewhere", server, monkeypatch)
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
+    with zipfile.ZipFile(tmp_path / "served/EuroSAT.zip", "w") as packed:
+        for number, image in enumerate(pixels):
+            Image.fromarray(image).save(tmp_path / "one.png")
+            packed.write(tmp_path / "one.png", f"2750/{number % 10}/{number}.png")
+
+    def fetch(url: str, download_root: str, md5: str) -> None:
+        download_and_extract_archive(f"{server}/{url.rpartition('/')[2]}", download_root)
+
+    monkeypatch.setattr(torchvision.datasets.eurosat, "download_and_extract_archive", fetch)
+    monkeypatch.setattr(torchvision.datasets.STL10, "url", f"{server}/none.tar.gz")
+    monkeypatch.setitem(vars(registry.get("eurosat")), "images", (10, 10))
     content = changed(blocks__0__datasets=["eurosat", "stl10"], blocks__0__recipe__batch_size=4)
     grid = write(tmp_path / "tiny.yaml", content)
     code, out, err = vitinit("run", grid, *MINE, "--no-download")
@@ -504,7 +511,7 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert out.count("cannot download stl10 (") == 1
     assert "cannot download eurosat" not in out
     contents = Store(tmp_path / "results/local").read("tiny")
-    assert [(record.spec.dataset.name, record.dataset.train) for record in contents.done.values()] == [("eurosat", 16)]
+    assert [(record.spec.dataset.name, record.dataset.train) for record in contents.done.values()] == [("eurosat", 10)]
     (skipped,) = contents.skipped.values()
     assert skipped.spec.dataset.name == "stl10"
     assert "vitinit data get stl10" in skipped.reason

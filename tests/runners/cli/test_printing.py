@@ -204,7 +204,7 @@ def test_datasets_are_listed_with_their_numbers_and_each_name_once(here) -> None
     assert ["digits", "1,437", "360", "10", "available"] in lines
     (flowers,) = (line for line in lines if line[0] == "flowers")
     assert flowers[1:4] == ["2,040", "6,149", "102"]
-    assert flowers[4].startswith("not here: run 'vitinit data get flowers'")
+    assert flowers[4].startswith("not here: put flowers-102/ with jpg,")
     assert ["folder:PATH", "Any folder of images, one subfolder a class."] in lines
     assert "digits" not in here("list", "datasets", "flowers")[1]
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.processes import ROOT
 from tests.runners.cli.test_cli import TINY, changed, write
-from vitinit.benchmark.datasets.cifar import CIFAR10
+from vitinit.benchmark.datasets.torchvision_sets import CIFAR10
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.cli import __main__ as command
 
@@ -45,7 +45,7 @@ def test_files_and_folders_that_cannot_be_used(error):
         (Path("data") / file).write_bytes(b"not the published one")
     content = changed(blocks__0__datasets=["cifar10"], blocks__0__model__image_size=32)
     damaged = ("run", write(Path("grid.yaml"), content), "--data-dir", "data")
-    assert "data_batch_1 is damaged" in error(*damaged), "before anything trains"
+    assert "cannot read cifar10 in " in error(*damaged), "before anything trains"
     assert not Path("results/local/grid").exists()
 
 

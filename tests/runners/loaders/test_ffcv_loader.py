@@ -18,8 +18,7 @@ from tests.processes import until
 from tests.random_images import beton, random_data
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, load_beton, threads_kept
-from vitinit.benchmark.preparing.decode import prepare_beton
+from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, load_beton, prepare_beton, threads_kept
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
@@ -51,7 +50,7 @@ def recipe(**fields) -> Recipe:
 
 
 def prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> Path:
-    return prepare_beton(spec, image_size, data_dir, lambda done, total: None, 2)[0]
+    return prepare_beton(spec, image_size, data_dir, lambda done, total: None)[0]
 
 
 @pytest.fixture(scope="module")
@@ -161,18 +160,9 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
         assert "\n" not in str(error.value)
         return str(error.value)
 
-    def flip(file: Path, place: int) -> None:
-        content = bytearray(file.read_bytes())
-        content[place] ^= 1
-        file.write_bytes(content)
-
-    for place in (3, 3000, -1):
-        assert "images.beton is damaged" in error_of(lambda folder, at=place: flip(folder / "images.beton", at))
-    assert "is damaged" in error_of(lambda folder: flip(folder / "index.npy", 200))
     assert "manifest.json is damaged" in error_of(lambda folder: (folder / MANIFEST).write_text("{}"))
     assert "bytes instead of" in error_of(lambda folder: (folder / "images.beton").write_bytes(b"short"))
-    assert "cannot read" in error_of(lambda folder: (folder / "index.npy").unlink())
-    assert "move away all but one" in error_of(lambda folder: shutil.copytree(folder, f"{folder}-again"))
+    assert "cannot read" in error_of(lambda folder: (folder / "labels.npy").unlink())
     assert "is not prepared for FFCV" in error_of(lambda folder: folder.rename(folder.with_name(".preparing")))
     shutil.copytree(images.path, tmp_path / "images")
     moved = DatasetSpec(name="folder", path=str(tmp_path / "images"))
@@ -182,6 +172,7 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
     (tmp_path / "images/train/dark/7.png").unlink()
     with pytest.raises(VitinitError, match="files of .* were added or removed since it was prepared"):
         load_beton(moved, SIZE, tmp_path)
+    shutil.rmtree(tmp_path / "ffcv")
     prepare(moved, SIZE, tmp_path)
     assert len(load_beton(moved, SIZE, tmp_path).train.labels) == 389
 
@@ -189,7 +180,7 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
 def test_the_command_line_prepares_a_subset(here, tmp_path):
     status, output = here("data", "prepare", "digits", "--image-size", "8", "--train-size", "99", "--data-dir", "made")
     assert status == 0, output
-    assert "digits[99] at 8 px is in made/ffcv/digits-99-8px-" in output
+    assert "digits[99] at 8 px is in made/ffcv/digits-8px-" in output
     assert "99 training and 360 test images" in output
     opened = open_data(DatasetSpec(name="digits", train_size=99), 8, tmp_path / "made", "ffcv")
     assert isinstance(opened, BetonData)
@@ -225,7 +216,7 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         raise AssertionError("FFCV needs no image decoded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("vitinit.benchmark.image_files.full_size.centre", decoded)
+        patch.setattr("vitinit.benchmark.image_files.arrays.centre", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
     finish = base.Loader._finish

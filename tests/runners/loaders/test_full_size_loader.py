@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 import shutil
 import threading
@@ -16,8 +15,7 @@ from timm.data import create_transform
 from timm.data.auto_augment import rand_augment_transform
 from timm.data.transforms import RandomResizedCropAndInterpolation
 
-from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.dataset import Dataset
+from tests.miniature import linked_copy
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.full_size import FullSizeData
@@ -61,7 +59,7 @@ def _threads():
 
 
 def opened(name, size, imagenet_dir, photographs) -> FullSizeData:
-    """Packed, from files, or from pixels in memory."""
+    """ImageNet, a folder, or pixels in memory."""
     spec = DatasetSpec(name=name, path=str(photographs) if name == "folder" else None)
     return load(spec, size, imagenet_dir, cropped=True)
 
@@ -128,7 +126,7 @@ def test_images_are_normalised_with_imagenets_statistics_where_the_recipe_says_s
     own, theirs = (
         make_loader(data, recipe(batch_size=100, statistics=name), 0, CPU) for name in ("dataset", "imagenet")
     )
-    with Image.open(data.train.files[7]) as image:
+    with Image.open(sorted((photographs / "train").glob("*/*"))[7]) as image:
         transform = create_transform((3, SIZE, SIZE), interpolation="bicubic", crop_pct=1.0)  # ImageNet's by default
         expected = transform(image.convert("RGB"))
     found = theirs.plain(torch.tensor([7]))[0]
@@ -206,13 +204,13 @@ def test_flips_come_at_their_rate(data):
     assert abs(mirrored.float().mean().item() - 0.3) < 4 * (0.3 * 0.7 / 300) ** 0.5
 
 
-def test_an_early_end_leaves_no_threads_and_an_error_in_one_ends_the_iteration(data, imagenet_dir, tmp_path):
-    shutil.copytree(imagenet_dir, tmp_path / "data")
+def test_an_early_end_leaves_no_threads_and_an_error_in_one_ends_the_iteration(data, imagenet_source, tmp_path):
     number = int(make_loader(data, recipe(batch_size=100), 0, CPU).order(0)[150])
-    with (tmp_path / "data/imagenet/train.images").open("r+b") as file:
-        file.seek(int(data.train.index[number]["offset"]))
-        file.write(b"damage")
-    loader = make_loader(load(DatasetSpec(name="imagenet"), SIZE, tmp_path / "data"), recipe(batch_size=100), 0, CPU)
+    source = linked_copy(imagenet_source, tmp_path / "imagenet")
+    bad = sorted((source / "train").glob("*/*"))[number]
+    bad.unlink()
+    bad.write_bytes(b"damage")
+    loader = make_loader(load(DatasetSpec(name="imagenet"), SIZE, tmp_path), recipe(batch_size=100), 0, CPU)
     batches = loader.train(0)
     next(batches)
     assert decoding()
@@ -221,7 +219,7 @@ def test_an_early_end_leaves_no_threads_and_an_error_in_one_ends_the_iteration(d
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("batch")]
     batches = loader.train(0)
     next(batches)
-    with pytest.raises(VitinitError, match=rf"image {number} of .* is damaged"):
+    with pytest.raises(VitinitError, match=f"cannot use the image {bad}: it is no "):
         next(batches)
     assert list(batches) == []
 
@@ -268,23 +266,13 @@ def test_a_folder_is_what_its_files_are_and_its_statistics_are_those_of_the_deco
     assert (data.mean, data.std, data.classes) == (plain.mean, plain.std, plain.classes)
     assert data.train.labels.tolist() == plain.train.labels.tolist()
     listed = sorted((photographs / "test").glob("*/*"))
-    digest = hashlib.sha256()
-    for files, split in ((data.train.files, data.train), (listed, data.held_out)):
-        digest.update(b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files))
-        digest.update(split.labels.numpy().tobytes())
-    assert data.checksum == digest.hexdigest()
     for number, path in enumerate(listed):
         with Image.open(path) as image:
             assert data.held_out.image(number).tobytes() == image.convert("RGB").tobytes()
-
-
-def test_a_file_that_changes_while_a_run_uses_it_ends_the_run_by_name(photographs, tmp_path):
     copy = shutil.copytree(photographs, tmp_path / "copy")
-    data = load(DatasetSpec(name="folder", path=str(copy)), 48, tmp_path, cropped=True)
-    changed = sorted((copy / "test").glob("*/*"))[3]
-    Image.new("RGB", (64, 64)).save(changed)
-    with pytest.raises(VitinitError, match=f"{changed} has changed since the run began"):
-        list(make_loader(data, Recipe(name="test", epochs=1, batch_size=100, lr=1e-3, crop_pct=0.9), 0, CPU).held_out())
+    Image.new("RGB", (64, 64)).save(sorted((copy / "test").glob("*/*"))[3])
+    changed = load(spec.model_copy(update={"path": str(copy)}), 48, tmp_path, cropped=True)
+    assert (changed.mean, changed.checksum == data.checksum) == (data.mean, False)
 
 
 def test_a_file_that_cannot_be_decoded_stops_a_run_before_it_begins(photographs, tmp_path):
@@ -296,24 +284,14 @@ def test_a_file_that_cannot_be_decoded_stops_a_run_before_it_begins(photographs,
             load(DatasetSpec(name="folder", path=str(copy)), 48, tmp_path, cropped=True)
 
 
-class Final(Dataset):
-    """One that somebody else has decoded."""
-
-    def opened(self, spec, image_size, data_dir):
-        raise AssertionError("it is refused before it is opened")
-
-
 @pytest.mark.parametrize(
     ("dataset", "fields", "says"),
     [
         ("imagenet", {"crop_padding": 2}, "recipe 'small': imagenet has no crop_padding, it has crop_scale"),
         ("digits", {"crop_pct": 0.9, "crop_padding": 2}, "crop_padding does not go with crop_scale or crop_pct"),
-        ("final", {"crop_scale": [0.1, 1.0]}, "need images in their own size, those of final are there"),
     ],
 )
-def test_a_crop_that_the_data_does_not_have_is_refused_with_its_row(tmp_path, monkeypatch, dataset, fields, says):
-    find = registry.get
-    monkeypatch.setattr(registry, "get", lambda name: Final(name="final") if name == "final" else find(name))
+def test_a_crop_that_the_data_does_not_have_is_refused_with_its_row(tmp_path, dataset, fields, says):
     block = {
         "datasets": [dataset],
         "model": {"preset": "vit_micro", "image_size": 16, "patch_size": 4},

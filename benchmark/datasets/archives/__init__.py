@@ -1,1 +1,0 @@
-"""Datasets that are official archives of images: one file each."""

@@ -1,1 +1,0 @@
-"""Preparing a dataset once and for all: packing its files, or decoding them for FFCV."""
