@@ -167,7 +167,7 @@ def run(
         seeds: of every row.
         recipe: name, or a mapping with fields to change; without a name they are of `small`.
         model: as in a grid.
-        sweep: fields with several values, as in a grid.
+        sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
         contrasts: pairs of rows to be compared.
         name: of the study. Default: `study-` and a hash of all that is asked for.
         title: of its tables.

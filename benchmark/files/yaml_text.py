@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,14 @@ MAX_VALUES = 100_000
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice: YAML's own rule, which PyYAML breaks by taking the last one."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
         first: dict[str, yaml.Mark] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key.start_mark) is not key.start_mark:
                 lines = first[key.value].line + 1, key.start_mark.line + 1
                 raise yaml.YAMLError(f"key {key.value!r} in line {lines[1]} is there already, in line {lines[0]}")
-        return super().construct_mapping(node, deep)
+        return node
 
 
 # Numbers as people write them, and as in YAML 1.2. To PyYAML, which reads YAML 1.1, 1e-3 is a word, 010 is eight and

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pydantic import Field
-
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.models import registry as families
+from vitinit.benchmark.models.build import CLASSES, counts, parameter_count, without_values
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
@@ -17,29 +16,11 @@ from vitinit.initializers.foreign import contained
 if TYPE_CHECKING:
     from torch import nn
 
-
-class Fit(Frozen):
-    """The answer."""
-
-    base: InitializerSpec
-    method: InitializerSpec | None
-    misfit: str
-    """Reason why base or method do not fit the model; empty where they do."""
-    sources: dict[str, str] = Field(default_factory=dict)
-    """The hash of the source file of each initialiser, by name: what a record has as `environment.initializers`."""
-
-
-def fit(model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None) -> Fit:
-    """Base and method with their defaults filled in, and whether they fit the model.
-
-    To ask, torch and timm are imported and the model is built without values.
-
-    Raises:
-        VitinitError: no such initialiser, or a parameter that it does not take.
-    """
-
-    parts = resolve_initializer(base, "base"), resolve_initializer(method, "method") if method else None
-    return Fit(base=parts[0], method=parts[1], misfit=misfit(model, *parts), sources=sources(*parts))
+SHOWN = 3
+"""So many names of parameters are listed."""
+IMAGE_SIZE, PATCH_SIZE = 32, 4
+UNDER = InitializerSpec(name="trunc_normal")
+"""The base that methods are asked over."""
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
@@ -50,7 +31,7 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
     from vitinit.initializers import registry
 
     params = {key: value for key, value in named.items() if key != "name"}
-    initializer = registry.build(str(named.get("name")), params, kind)
+    initializer = registry.build(str(named["name"]), params, kind)
     return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
 
 
@@ -84,17 +65,76 @@ def _check_fit(model: BaseModelSpec, initializer_json: str, kind: Any) -> None:
         registry.build(part.name, part.params, kind).check(empty_model(model))
 
 
-def ours(model: BaseModelSpec, part: InitializerSpec, kind: Any) -> str:
-    """Return the part of an initialiser that is in no paper on this model, which it fits; empty where there is none."""
-    from vitinit.initializers import registry
-
-    with contained(f"{kind} {part.name!r}"):
-        return registry.build(part.name, part.params, kind).ours(empty_model(model))
-
-
-@lru_cache(maxsize=16)
+@cache
 def empty_model(model: BaseModelSpec) -> nn.Module:
     """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
-    from vitinit.benchmark.models.build import without_values
+    return without_values(model, CLASSES)
 
-    return without_values(model, classes=10)
+
+class Fit(NamedTuple):
+    """Compatibility of one initialiser, at its defaults, with one family."""
+
+    misfit: str = ""
+    """Reason why it does not fit, with the family's name for the model; empty where it does."""
+    ours: str = ""
+    """Part of it that is in no paper; empty where there is none."""
+    condition: str = ""
+    """On what it depends, where the defaults do not say."""
+
+
+def fits() -> dict[str, dict[str, dict[str, Fit]]]:
+    """Return what fits what: of base and method, by initialiser and `arch`, asked of each family's smallest preset."""
+    from vitinit.initializers import registry
+
+    size = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE}
+    models = {
+        arch: families.spec_of({"arch": arch, **next(iter(family.presets.values())), **size})
+        for arch, family in families.described().items()
+        if family.presets
+    }
+    return {
+        kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
+        for kind in ("base", "method")
+        if (names := registry.names(kind))
+    }
+
+
+def verdict(model: BaseModelSpec, name: str, kind: Any) -> Fit:
+    """Return the compatibility of an initialiser at its defaults with a model, or the parameter that it lacks."""
+    from vitinit.initializers import registry
+
+    if condition := registry.get(name).condition:
+        return Fit(condition=condition)
+    try:
+        part = resolve_initializer({"name": name}, kind)
+        if why := misfit(model, *((part, None) if kind == "base" else (UNDER, part))):
+            return Fit(misfit=why)
+        with contained(f"{kind} {name!r}"):
+            return Fit(ours=registry.build(name, part.params, kind).ours(empty_model(model)))
+    except VitinitError as error:
+        return Fit(misfit=str(error))
+
+
+def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
+    """Return in one line the size of a model by name, the methods that fit, and what bases leave to its library."""
+    from vitinit.initializers import registry
+    from vitinit.initializers.whole_model import WholeModel
+
+    found, empty = counts(model), empty_model(model)
+    verdicts = {name: verdict(model, name, "method") for name in registry.names("method")}
+    fit = [name for name, one in verdicts.items() if not (one.misfit or one.condition)]
+    said = [
+        f"{model.describe()} at {model.image_size} px: {found.parameters / 1e6:.3g} M parameters, "
+        f"{found.operations / 1e9:.3g} GFLOP a forward pass",
+        f"methods that fit: {', '.join(fit) or 'none'}",
+    ]
+    for part in {part.model_dump_json(): part for part in bases}.values():
+        base = registry.build(part.name, part.params, "base")
+        if left := base.without_rule(empty) if isinstance(base, WholeModel) else []:
+            values = sum(empty.get_parameter(name).numel() for name in left)
+            shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
+            said.append(
+                f"{part.name} leaves {values:,} of {parameter_count(empty):,} parameters as the library builds them "
+                f"({shown})"
+            )
+    return "; ".join(said)

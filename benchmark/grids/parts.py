@@ -1,4 +1,4 @@
-"""Datasets and recipes by name, as grids name them. Imports no torch."""
+"""Parts of a run, from the fields that a grid has for them: dataset, model and recipe. Imports no torch itself."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ from pydantic import ValidationError
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, OptimizerSpec, Recipe
+from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, Recipe, RunSpec
 from vitinit.initializers import own_files
 from vitinit.initializers.errors import VitinitError, explain, os_errors, unknown_name
 
 HERE = Path(__file__).parents[1]
-
-
-MAX_BYTES = 2**20
-"""A megabyte of YAML is read in seconds; the largest grid of this project has 3,000 bytes."""
 
 
 @cache
@@ -36,8 +34,6 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     name = str(fields.get("name"))
     before, colon, path = (name, "", "") if own_files.is_pinned(name) else name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
-    if colon and "path" in fields:
-        raise VitinitError(f"dataset {name!r}: its path is there twice, {path!r} and {fields['path']!r}")
     if colon:
         fields |= {"name": known.name, "path": path}
     try:
@@ -45,6 +41,30 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     except ValidationError as error:
         raise explain(error, f"dataset {name!r}", DatasetSpec) from None
     known.training_images(spec)
+    return spec
+
+
+def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
+
+    Raises:
+        VitinitError: there is no such preset or family, or the family has no such field or value.
+    """
+    explicit, presets = dict(fields), models.presets()
+    preset = explicit.pop("preset", None)
+    if named := models.by_name(explicit):
+        if preset is not None:
+            raise VitinitError(f"model: {named.key} names a model, and so does preset")
+        explicit = named.of_grid(explicit)
+    elif preset is not None:
+        if str(preset) not in presets:
+            raise unknown_name("model", str(preset), presets)
+        explicit = {**presets[str(preset)], **explicit}
+    try:
+        spec = models.spec_of(explicit)
+    except ValidationError as error:
+        raise explain(error, "model", models.get(explicit.get("arch", models.DEFAULT))) from None
+    spec.check()
     return spec
 
 
@@ -57,7 +77,7 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     name = str(named.get("name"))
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
-    shipped = _recipe(HERE / "recipes" / f"{name}.yaml")
+    shipped = _shipped(name)
     try:
         fields = augment_as_fields(named)
         if "augment" in named:
@@ -66,14 +86,12 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
                 replaced.add("mix_images")
             shipped = {field: value for field, value in shipped.items() if field not in replaced}
         recipe = Recipe.model_validate({**shipped, **fields})
+        optimizers.check(recipe)
+        return recipe.model_copy(update={"augment": tuple(map(augmentations.resolve, recipe.augment))})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
-    try:
-        augment = tuple(map(augmentations.resolve, recipe.augment))
-        optimizer = _optimizer(recipe.optimizer.model_dump_json(), recipe.weight_decay > 0)
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
-    return recipe.model_copy(update={"optimizer": optimizer, "augment": augment})
 
 
 def augment_as_fields(named: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,27 +123,43 @@ def _only_parameter(spec: AugmentationSpec, name: str, default: Any) -> Any:
     return spec.params.get(name, default)
 
 
-@cache  # hundreds of rows of a grid share a few optimisers
-def _optimizer(content: str, decays: bool) -> OptimizerSpec:
-    return optimizers.resolve(OptimizerSpec.model_validate_json(content), decays)
+@cache  # hundreds of rows of a grid share a few recipes
+def _shipped(name: str) -> dict[str, Any]:
+    return read(HERE / "recipes" / f"{name}.yaml")
 
 
-@cache  # and a few recipes
-def _recipe(path: Path) -> dict[str, Any]:
-    return mapping(read(path), path)
-
-
-def read(path: Path) -> bytes:
-    """Return the parsed content of a YAML file.
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file.
 
     Raises:
-        VitinitError: it cannot be read, or is larger than any grid.
+        VitinitError: it cannot be read, or holds no mapping.
     """
     with os_errors(f"cannot read {path}"):
-        if path.exists() and not path.is_file():  # a pipe would be waited for, a device has no end
-            raise VitinitError(f"cannot read {path}: is not a file")
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        raise VitinitError(f"cannot read {path}: has more than {MAX_BYTES:,} bytes, which no grid has")
-    return content
+        content = path.read_bytes()
+    return mapping(content, path)
+
+
+def check_recipe(spec: RunSpec) -> None:
+    """Refuse what does not go with the dataset, where that is known before it is read.
+
+    Raises:
+        VitinitError: the dataset has masks, and the model has no classifier for each token, or the recipe changes
+            images in a way that masks do not follow; the recipe crops images in a way that is for another kind of
+            dataset, which would be passed over in silence; or it has a batch that is larger than the dataset, or
+            padding wider than its images.
+    """
+    recipe, dataset = spec.recipe, datasets.get(spec.dataset.name)
+    where, padding, size = f"recipe {recipe.name!r}", recipe.crop_padding, spec.model.image_size
+    if dataset.dense:
+        recipe.check_masks()
+        if not spec.model.dense:
+            raise VitinitError(f"a {spec.model.label} cannot classify each patch token, as a dataset with masks asks")
+    images = dataset.training_images(spec.dataset)
+    if images is not None and recipe.batch_size > images:
+        raise VitinitError(f"{where}: batch_size {recipe.batch_size} is more than the {images} training images")
+    if padding > size:
+        raise VitinitError(f"{where}: crop_padding {padding} is more than image_size {size}: a crop could miss it")
+    if dataset.streamed and padding:
+        raise VitinitError(f"{where}: {spec.dataset.name} has no crop_padding, it has crop_scale")
+    if recipe.crops and padding:
+        raise VitinitError(f"{where}: crop_padding does not go with crop_scale or crop_pct")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any
@@ -17,6 +16,27 @@ from vitinit.benchmark.spec import RunSpec
 MAX_SEEDS = 10_000
 
 
+def seeds_of(text: Any) -> Any:
+    """Return the seeds that `0-4` or `0,2,7` names; anything else than text as it is.
+
+    Raises:
+        ValueError: it names none, or too many.
+    """
+    if not isinstance(text, str):
+        return text
+    seeds = list[int]()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            named = range(int(first), int(last if dash else first) + 1)
+        except ValueError:
+            raise ValueError("write 0-4 or 0,2,7") from None
+        if not 0 < len(named) <= MAX_SEEDS:
+            raise ValueError(f"{part} names {'more than ' + f'{MAX_SEEDS:,}' if named else 'no'} seeds")
+        seeds += named
+    return no_seed_twice(seeds)
+
+
 def no_seed_twice(seeds: list[int]) -> list[int]:
     """Refuse seeds of which one is named again: it would be counted once, and n be smaller than it looks."""
     for seed, times in Counter(seeds).most_common(1):
@@ -25,7 +45,12 @@ def no_seed_twice(seeds: list[int]) -> list[int]:
     return seeds
 
 
-Seeds = Annotated[list[Seed], Field(min_length=1, max_length=MAX_SEEDS), AfterValidator(no_seed_twice)]
+Seeds = Annotated[
+    list[Seed],
+    Field(min_length=1, max_length=MAX_SEEDS),
+    BeforeValidator(seeds_of),
+    AfterValidator(no_seed_twice),
+]
 
 
 def _printable(text: str) -> str:
@@ -38,8 +63,10 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
 """Name of a row, for tables, figures and file names."""
 
 
-def _named(value: Any) -> Any:
-    """`mimetic` and `{name: mimetic, beta_qk: 0.5}` both become a mapping with a name."""
+def named(value: Any) -> Any:
+    """`mimetic` and `{name: mimetic, beta_qk: 0.5}` both become a mapping with a name, `{python: FILE}` too."""
+    if isinstance(value, dict) and "python" in value and "name" not in value:
+        return {"name": value["python"], **{key: each for key, each in value.items() if key != "python"}}
     return {"name": value} if isinstance(value, str) else value
 
 
@@ -49,19 +76,7 @@ def _with_name(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _dataset(value: Any) -> Any:
-    """`{python: "my_data.py:MyData"}` has its name there."""
-    named = _named(value)
-    if not isinstance(named, dict) or "python" not in named:
-        return named
-    if "name" in named:
-        raise ValueError("has both name and python; give one")
-    return {"name": named["python"], **{key: each for key, each in named.items() if key != "python"}}
-
-
-Named = Annotated[dict[str, Any], BeforeValidator(_named), AfterValidator(_with_name)]
-
-NamedDataset = Annotated[dict[str, Any], BeforeValidator(_dataset), AfterValidator(_with_name)]
+Named = Annotated[dict[str, Any], BeforeValidator(named), AfterValidator(_with_name)]
 
 
 class Row(Frozen):
@@ -81,7 +96,7 @@ class Row(Frozen):
 class Block(Frozen):
     """The product of its datasets, rows and seeds."""
 
-    datasets: Annotated[list[NamedDataset], Field(min_length=1)]
+    datasets: Annotated[list[Named], Field(min_length=1)]
     """Each row is trained on each of these."""
     model: dict[str, Any]
     """`preset` and fields that replace those of the preset, or `arch` and all its fields; `timm` or `python` names
@@ -89,40 +104,9 @@ class Block(Frozen):
     recipe: Named
     """Optimiser, schedule and augmentation."""
     seeds: Seeds
-    """One run per seed; the same seed has the same images, order and augmentation in every row."""
-    sweep: dict[str, Any] = Field(default_factory=dict)
-    """Lists of values by field, crossed. Under `zip` they go together, and `without` leaves combinations out
-    (`benchmark/grids/sweep.py`)."""
-
-
-class Parts(Frozen):
-    """Fields that win over those of rows."""
-
-    model: dict[str, Any] = Field(default_factory=dict)
-    base: dict[str, Any] = Field(default_factory=dict)
-    method: dict[str, Any] = Field(default_factory=dict)
-    recipe: dict[str, Any] = Field(default_factory=dict)
-
-
-def with_fields(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part of a run with other values of its fields; `optimizer.momentum` is a parameter of its optimiser."""
-    result = dict(part)
-    for name, value in sorted(over.items(), key=lambda field: field[0].count(".")):
-        outer, dot, inner = name.partition(".")
-        if dot:
-            held = _named(result.get(outer) or {})
-            held = {"name": held["name"], **held["params"]} if "params" in held else held
-            value = with_fields(held, {inner: value})
-        result[outer] = value
-    return result
-
-
-class SweptBlock(Block):
-    """One combination of a block's sweep; no file has it."""
-
-    over: Parts
-    told: tuple[str, ...] = ()
-    """Swept parameters of methods: rows that have them become rows of their own, beside the same base."""
+    """One run per seed, a list or `0-4`; the same seed has the same images, order and augmentation in every row."""
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    """Lists of values by field, as `recipe.lr` or `method.parts`, crossed. They win over fields of rows."""
 
 
 class GridFile(Frozen):
@@ -176,27 +160,6 @@ class Cell:
         return f"{', '.join(self.place)}, seed {self.spec.seed}"
 
 
-class Series(Frozen):
-    """Runs that differ by their seed only. A run_id is never stored: it is computed from the spec, always."""
-
-    row: str
-    spec: RunSpec
-    """At the first of the seeds."""
-    seeds: Seeds
-    told: str = ""
-    """End of the row's label, where a sweep has made several rows of one in the grid's file."""
-    misfit: str = ""
-    """As in `Cell`."""
-    sources: dict[str, str] = Field(default_factory=dict)
-    """As in `Cell`."""
-
-    def cells(self, column: str = "") -> list[Cell]:
-        """Its runs, in the order of the seeds."""
-        # a copy is not validated, and need not be: the seeds are
-        specs = [self.spec.model_copy(update={"seed": seed}) for seed in self.seeds]
-        return [Cell(self.row, spec, self.misfit, column, self.sources) for spec in specs]
-
-
 @dataclass(frozen=True)
 class Grid:
     """A study's name (the file's stem), its title and its runs in table order."""
@@ -209,10 +172,5 @@ class Grid:
     @property
     def layout(self) -> Layout:
         """Return the facts of the grid that are stored beside the records."""
-        rows, columns = zip(*(cell.place for cell in self.cells), strict=True) if self.cells else ((), ())
-        return Layout(
-            rows=list(dict.fromkeys(rows)),
-            contrasts=self.contrasts,
-            columns=list(dict.fromkeys(columns)),
-            title=self.title,
-        )
+        rows, columns = (list(dict.fromkeys(cell.place[at] for cell in self.cells)) for at in (0, 1))
+        return Layout(rows=rows, contrasts=self.contrasts, columns=columns, title=self.title)

@@ -1,13 +1,20 @@
-"""Models, built from their specs. Imports no torch before it is needed."""
+"""Models, built from their specs, and what building tells. Imports no torch before it is needed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import nn
+
+CLASSES = 10
+"""So many are assumed where the dataset does not matter."""
+IMAGES = 2
+"""A BatchNorm in training wants more than one."""
 
 
 def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: int = 0) -> nn.Module:
@@ -15,28 +22,21 @@ def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: in
 
     Of a model by name the base leaves what no rule covers: that is as its library has it, drawn by the seed.
 
-    With `dense` it predicts a class for every pixel (`benchmark/models/dense.py`), from the same parameters.
-
-    Raises:
-        VitinitError: the family cannot do that.
+    With `dense` it predicts a class for every pixel (`benchmark/models/dense.py`), from the same parameters: for
+    families that are `dense`.
     """
     import torch
 
     from vitinit.benchmark.models.dense import predicting_pixels
     from vitinit.initializers.whole_model import BY_NAME
 
-    if dense:
-        spec.check_dense()
     with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
         if spec.by_name:
             torch.default_generator.manual_seed(seed)
         model = spec.build(classes)
         if spec.by_name:
             setattr(model, BY_NAME, True)
-    if not dense:
-        return model
-    assert isinstance(spec, ModelSpec)  # no other is `dense`
-    return predicting_pixels(model, spec)
+    return predicting_pixels(model, cast(ModelSpec, spec)) if dense else model
 
 
 def without_values(spec: BaseModelSpec, classes: int) -> nn.Module:
@@ -55,3 +55,55 @@ def without_values(spec: BaseModelSpec, classes: int) -> nn.Module:
 def parameter_count(model: nn.Module) -> int:
     """Number of trainable values."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+class Counts(NamedTuple):
+    """What building a model tells."""
+
+    parameters: int
+    """Those of the head for ten classes too."""
+    operations: float
+    """Of a forward pass of one image: two for a multiplication and its addition, as torch counts them."""
+    batch_norm: bool
+
+
+@cache
+def counts(spec: BaseModelSpec) -> Counts:
+    """Build a model for ten classes and let it classify, on shapes without values where its code does not read them.
+
+    Raises:
+        VitinitError: it does not give one score for each image and class.
+    """
+    from torch import nn
+
+    model = without_values(spec, CLASSES)
+    parameters = parameter_count(model)
+    batch_norm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    try:
+        operations = _operations(model, spec, "meta")
+    except VitinitError:
+        raise
+    except Exception:  # of code that reads values, which shapes do not have
+        operations = _operations(build_model(spec, CLASSES), spec, "cpu")
+    return Counts(parameters, operations, batch_norm)
+
+
+def _operations(model: nn.Module, spec: BaseModelSpec, device: str) -> float:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model.requires_grad_(False)
+    images_BCHW = torch.zeros(IMAGES, 3, spec.image_size, spec.image_size, device=device)
+    for training in (True, False):
+        # attention as plain products: some versions of torch do not count those of the fused kernels
+        plain, drawn = sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng(devices=[])
+        with plain, drawn, torch.no_grad(), FlopCounterMode(display=False) as counter:
+            scores = model.train(training)(images_BCHW)
+        shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
+        if shape != (IMAGES, CLASSES):
+            raise VitinitError(
+                f"{spec.describe()} gives {shape} {'in training' if training else 'in evaluation'} for {IMAGES} images "
+                f"of {spec.image_size} px and {CLASSES} classes; a classifier gives one score for each image and class"
+            )
+    return counter.get_total_flops() / IMAGES

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from vitinit.benchmark.fields import Count
-from vitinit.benchmark.models.transformer import Transformer, tokens_in_memory_order
-from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.models.vit import Transformer, ViT, tokens_in_memory_order
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +29,9 @@ class ConViT(Transformer):
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {"kernel_size": None, "proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
+    later: ClassVar[Mapping[str, Any]] = {**Transformer.later, "kernel_size": None}
     also_recorded: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
+    usual: ClassVar[Mapping[str, Any]] = {"qkv_bias": False}
 
     arch: Literal["convit"] = "convit"
     position: Literal["learned"] = "learned"
@@ -45,11 +45,6 @@ class ConViT(Transformer):
         if self.gpsa_layers >= self.depth:
             raise ValueError(f"convit needs gpsa_layers from 1 to one less than its depth {self.depth}")
         return self
-
-    @property
-    def layer_tokens(self) -> list[int]:
-        """The class token comes in after the GPSA layers, and has no position."""
-        return [self.tokens] * self.gpsa_layers + [self.tokens + 1] * (self.depth - self.gpsa_layers)
 
     @property
     def gated_layers(self) -> int:

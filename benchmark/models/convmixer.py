@@ -19,14 +19,12 @@ class ConvMixer(ModelSpec):
     """Blocks of a depthwise convolution, which mixes tokens, and one of size 1, which mixes channels."""
 
     label: ClassVar[str] = "ConvMixer"
-    kind: ClassVar[str] = "depthwise convolutions"  # they wait for memory
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "convmixer_micro": {"kernel_size": 3, "width": 128, "depth": 5},  # CPU-sized, ours
         "convmixer_256_8": {"kernel_size": 3, "width": 256, "depth": 8},
         "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
     }
     dense: ClassVar[bool] = True
-    telling: ClassVar[tuple[str, ...]] = ("width", "kernel_size")
     also_recorded: ClassVar[Mapping[str, Any]] = {
         "heads": 1,
         "mlp_ratio": 1.0,
@@ -42,15 +40,6 @@ class ConvMixer(ModelSpec):
     kernel_size: Count
     """Side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there is one more of
     them below and to the right than above and to the left."""
-
-    @property
-    def size(self) -> int:
-        """Count the parameters of patch embedding, spatial filters and channel mixing."""
-        return self.width * (3 * self.patch_size**2 + self.depth * (self.kernel_size**2 + self.width))
-
-    def forward_operations(self, classes: int) -> float:
-        """Count the operations of the same and of the head."""
-        return 2.0 * (self.tokens * self.size + self.width * classes)
 
     @property
     def batch_norm(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,18 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import model_serializer, model_validator
 
 from vitinit.benchmark.fields import Count, Frozen
-from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import nn
-
-MAX_IMAGE_SIZE = 2**14
-"""Pixels a side; such an image has 0.8 GB."""
-MAX_TOKENS = 10**6
-MAX_DEPTH = 5_000
-"""A plan builds every model once, without memory for its values: some milliseconds a layer."""
-MAX_PARAMETERS = 10**11
-"""ViT-22B has 2.2e10."""
 
 
 class BaseModelSpec(Frozen):
@@ -38,18 +28,14 @@ class BaseModelSpec(Frozen):
 
     label: ClassVar[str]
     """Name in tables."""
-    kind: ClassVar[str]
-    """Families of one kind are as fast as one another, where widths and numbers of tokens are the same."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Named sets of fields, without image_size and patch_size. The names are unique over all families; each can be
-    built at 32 pixels with patch 4."""
+    """Named sets of fields, without image_size and patch_size, the smallest model first. The names are unique over all
+    families; each can be built at 32 pixels with patch 4."""
     by_name: ClassVar[bool] = False
-    """True if its model is named rather than described: parameters and operations are counted by building it."""
+    """True if its model is named rather than described: a base leaves what no rule covers as its library builds it."""
     dense: ClassVar[bool] = False
     """True if its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
-    telling: ClassVar[tuple[str, ...]] = ("width",)
-    """Fields that name a setting best, where several would do."""
     later: ClassVar[Mapping[str, Any]] = {}
     """Fields that came after the first records, each with the value that leaves a run as it was before the field. With
     this value a field is left out of what is hashed, so that the run_ids of before hold. The values stand here and are
@@ -69,83 +55,40 @@ class BaseModelSpec(Frozen):
         """The value of `arch`."""
         return str(cls.model_fields["arch"].get_default())
 
-    @classmethod
-    def has(cls, field: str, value: Any) -> bool:
-        """Return True if its specs or records can have this field; False for one that is always null."""
-        return field in cls.model_fields or (
-            field in cls.also_recorded and (value is None or cls.also_recorded[field] is not None)
-        )
-
     @model_validator(mode="before")
     @classmethod
     def _less_what_is_always_so(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or not cls.also_recorded:
+        if not isinstance(given, dict):
             return given
-        fields = dict(given)
         for name, value in cls.also_recorded.items():
-            if not cls.has(name, fields.get(name)):
-                continue  # it is refused like every other field that the family does not have
-            found = fields.pop(name, value)
-            if found != value or isinstance(found, bool) != isinstance(value, bool):
-                raise ValueError(f"{cls.name()} has {name} {value} always, not {reprlib.repr(found)}")
-        return fields
+            if given.get(name, value) != value:
+                raise ValueError(f"{cls.name()} has {name} {value} always, not {given[name]!r}")
+        return {name: value for name, value in given.items() if name not in cls.also_recorded}
 
     @model_serializer
     def _as_recorded(self) -> dict[str, Any]:
         return {**self.__dict__, **self.also_recorded}
-
-    @model_validator(mode="after")
-    def _of_a_possible_image_size(self) -> BaseModelSpec:
-        if self.image_size == 1:
-            raise ValueError("image_size 1 is too small, at least 2 is possible")
-        if self.image_size > MAX_IMAGE_SIZE:
-            raise ValueError(f"image_size {self.image_size} is too large, at most {MAX_IMAGE_SIZE:,} is possible")
-        return self
 
     @classmethod
     def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
         """Fields as a record has them, from those of a grid, which may be shorter."""
         return dict(fields)
 
-    def resolved(self) -> BaseModelSpec:
-        """The same, checked by all that only its library tells, with what that fills in; imports it if it must.
+    def check(self) -> None:
+        """Refuse what only its library tells; imports it if it must.
 
         Raises:
             VitinitError: it cannot be built.
         """
-        return self
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """About how many parameters it has, the position embedding counted in, biases and norms and the head not."""
-
-    @abstractmethod
-    def forward_operations(self, classes: int) -> float:
-        """Operations (two for a multiplication and its addition) of all products and convolutions of a forward pass."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The model in one phrase."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> str:
-        """Return the sizes that decide how long a step takes, in a few words."""
+        """The model in one phrase, for tables."""
 
     @property
     def batch_norm(self) -> bool:
         """Return True if an image's output in training depends on the others of its batch."""
         return False
-
-    def check_dense(self) -> None:
-        """Refuse to predict a class for every pixel.
-
-        Raises:
-            VitinitError: the family is not `dense`.
-        """
-        if not self.dense:
-            raise VitinitError(f"a {self.label} cannot classify each patch token, as a dataset with masks asks")
 
     @property
     def attention_maps(self) -> tuple[int, int, int, int] | None:
@@ -196,20 +139,7 @@ class ModelSpec(BaseModelSpec):
     """Blocks that mix tokens."""
 
     @model_validator(mode="after")
-    def _of_a_possible_size(self) -> ModelSpec:
-        """Refused here, where nothing has been built yet."""
-        if self.depth > MAX_DEPTH:
-            raise ValueError(f"depth {self.depth} is too large, at most {MAX_DEPTH:,} is possible")
-        if self.tokens > MAX_TOKENS:
-            raise ValueError(
-                f"image_size {self.image_size} with patch_size {self.patch_size} makes {self.tokens:,} tokens, "
-                f"at most {MAX_TOKENS:,} are possible"
-            )
-        if self.size > MAX_PARAMETERS:
-            raise ValueError(
-                f"the model would have {self.size:.1e} parameters, at most {MAX_PARAMETERS:.0e} are possible; make it "
-                "narrower or less deep"
-            )
+    def _patches_fill_the_image(self) -> ModelSpec:
         if self.image_size % self.patch_size:
             raise ValueError(f"image_size {self.image_size} is not divisible by patch_size {self.patch_size}")
         return self
@@ -232,8 +162,3 @@ class ModelSpec(BaseModelSpec):
     def describe(self) -> str:
         """The model in one phrase."""
         return f"{self.label} width {self.width} depth {self.depth}, {self.mixing}, patch {self.patch_size}"
-
-    @property
-    def shape(self) -> str:
-        """Width, depth and number of tokens."""
-        return f"{self.arch} {self.width} x {self.depth}, {self.tokens} tokens"

@@ -1,22 +1,22 @@
-"""Models that are somebody's: named, with the arguments of their constructor, and counted by building them.
+"""Models by name, with arguments of their constructor: any classifier of timm, and any class or function of Python's.
 
 Imports no torch before it is needed: a spec that a record holds is read without it.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
-from vitinit.benchmark import signatures
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.initializers.errors import VitinitError, cause
+from vitinit.initializers import own_files
+from vitinit.initializers.errors import VitinitError, cause, unknown_name
 from vitinit.initializers.foreign import contained
 
 if TYPE_CHECKING:
@@ -24,21 +24,11 @@ if TYPE_CHECKING:
 
 SIZES = ("img_size", "image_size")
 """Names that libraries have for the side of the images."""
-WITHOUT = ("num_classes", "in_chans", *SIZES)
-"""Arguments that follow from the dataset and from `image_size`."""
-CLASSES = 10
-"""So many are assumed where the dataset does not matter."""
-IMAGES = 2
-"""A BatchNorm in training wants more than one."""
-
-
-class Counts(Frozen):
-    """Parameters and operations of a model, counted by building it."""
-
-    parameters: int
-    operations: float
-    """Operations of a forward pass of one image: two for a multiplication and its addition."""
-    batch_norm: bool
+NOT_HERE = (
+    *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "weight_init", "init_std"),
+    *("features_only", "out_indices", "device", "dtype", "num_classes", "in_chans"),
+)
+"""Arguments that no grid gives: they load or set weights, make no classifier, or follow from the dataset."""
 
 
 class NamedModel(BaseModelSpec):
@@ -47,7 +37,6 @@ class NamedModel(BaseModelSpec):
     Bases and methods apply as far as the adapters know its modules (`initializers/adapters/`).
     """
 
-    kind: ClassVar[str] = "named"
     by_name: ClassVar[bool] = True
     key: ClassVar[str]
     """Field that holds the name, and that a grid gives in place of `arch`."""
@@ -58,141 +47,123 @@ class NamedModel(BaseModelSpec):
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
 
-    @property
-    def called(self) -> str:
-        """Its name, with its kind: `timm resnet18`."""
-        return f"{self.key} {getattr(self, self.key)}"
-
-    @property
-    @abstractmethod
-    def constructor(self) -> Callable[..., nn.Module]:
-        """The class or function whose signature `args` follow."""
-
-    def checked_args(self) -> dict[str, Any]:
-        """Return `args` with the types of the constructor.
+    @classmethod
+    def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Put what is no field of the spec among the arguments.
 
         Raises:
-            VitinitError: an unknown argument, or a value of another type.
+            VitinitError: an argument that no grid gives.
         """
-        return signatures.checked(self.constructor, self.args, f"model {self.called}", WITHOUT)
+        own = {name: value for name, value in fields.items() if name in cls.model_fields}
+        flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
+        args = {**(own.get("args") or {}), **flat}
+        for name in args.keys() & set(NOT_HERE):
+            raise VitinitError(f"model {cls.key} {own[cls.key]}: {name} is not for a grid to give; leave it out")
+        own["image_size"] = fields.get("img_size", fields.get("image_size"))
+        return {**own, "arch": cls.name(), "args": args}
 
-    def resolved(self) -> NamedModel:
-        """Check arguments by the constructor's signature, and by building the model without memory for its values.
-
-        Raises:
-            VitinitError: it cannot be built, or does not give one score a class.
-        """
-        with _blamed(self):
-            spec = self.model_copy(update={"args": self.checked_args()})
-        count(spec, CLASSES)
-        return spec
-
-    @property
-    def size(self) -> int:
-        """All parameters, those of the head for ten classes too."""
-        return count(self, CLASSES).parameters
-
-    def forward_operations(self, classes: int) -> float:
-        """Counted by torch on shapes without values."""
-        return count(self, classes).operations
+    def check(self) -> None:
+        """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""
+        where = f"model {self.key} {getattr(self, self.key)}"
+        try:
+            with contained(where):
+                counts(self)
+        except VitinitError:
+            raise
+        except Exception as error:
+            raise VitinitError(f"{where}: {cause(error)}") from error
 
     @property
     def batch_norm(self) -> bool:
         """Return True if it has a BatchNorm."""
-        return count(self, CLASSES).batch_norm
-
-    @property
-    def shape(self) -> str:
-        """The model, and the size of its images."""
-        return f"{self.describe()}, {self.image_size} px"
+        return counts(self).batch_norm
 
     def describe(self) -> str:
         """Its name and arguments."""
-        return ", ".join([self.called, *(f"{name} {value}" for name, value in self.args.items())])
+        name = f"{self.key} {getattr(self, self.key)}"
+        return ", ".join([name, *(f"{argument} {value}" for argument, value in self.args.items())])
 
 
-def with_args(family: type[NamedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a grid as a record has them: what the spec has no field for is an argument.
+class TimmModel(NamedModel):
+    """A model of timm.
 
-    Raises:
-        VitinitError: one argument, or the size of the images, is there twice.
+    A grid says `model: {timm: vit_small_patch16_224, img_size: 32, patch_size: 4, drop_path_rate: 0.1}`: all but the
+    name and the size of the images are arguments. Without `img_size` images are as large as timm has them for it.
+    Defaults are timm's; a record holds its version.
     """
-    own = {name: value for name, value in fields.items() if name in family.model_fields}
-    where, nested = f"model {family.key} {own.get(family.key)}", own.get("args") or {}
-    flat = {name: value for name, value in fields.items() if name not in (*family.model_fields, *SIZES)}
-    if not isinstance(nested, Mapping):
-        raise VitinitError(f"{where}: args must be a mapping")
-    if twice := sorted(flat.keys() & nested.keys()):
-        raise VitinitError(f"{where}: {', '.join(twice)}: there twice")
-    sizes = [fields[name] for name in SIZES if name in fields]
-    if len(sizes) > 1:
-        raise VitinitError(f"{where}: img_size and image_size are one thing; give one")
-    size = {"image_size": sizes[0]} if sizes else {}
-    return {**own, "arch": family.name(), "args": {**nested, **flat}, **size}
+
+    label: ClassVar[str] = "timm model"
+    key: ClassVar[str] = "timm"
+
+    arch: Literal["timm"] = "timm"
+    timm: str
+
+    @classmethod
+    def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill in the size of the images, too."""
+        import timm
+
+        own, name = super().of_grid(fields), str(fields["timm"])
+        known = timm.list_models()
+        bare, dot, tag = name.partition(".")
+        if bare in known and dot:
+            raise VitinitError(f"model timm {name}: {tag} names weights, which no run begins with; write timm: {bare}")
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=5) or ["none is near"]
+            raise VitinitError(f"timm has no model {name[:80]!r}; {', '.join(near)}? All: vitinit list timm [PATTERN]")
+        if own["image_size"] is None and (usual := timm.get_pretrained_cfg(name)):
+            own["image_size"] = usual.input_size[-1]
+        return own
+
+    def build(self, classes: int) -> nn.Module:
+        """By `timm.create_model`, which is told the size of the images where the model has to know it."""
+        import timm
+
+        given: dict[str, Any] = {"num_classes": classes, **self.args}
+        try:
+            return timm.create_model(self.timm, img_size=self.image_size, **given)
+        except (TypeError, KeyError) as error:
+            if "img_size" not in str(error):
+                raise
+            return timm.create_model(self.timm, **given)
 
 
-def count(spec: NamedModel, classes: int) -> Counts:
-    """Return what building a model tells, for so many classes.
+class PythonModel(NamedModel):
+    """A class, or a function that returns a model: `model: {python: "my_package:MyViT", args: {...}, image_size: 32}`.
 
-    Raises:
-        VitinitError: it cannot be built, does not take its images, or does not give one score a class.
+    It is called with `args` and `num_classes`, and with the size of the images where it has a parameter `img_size` or
+    `image_size`. What it returns takes B x 3 x S x S and gives B x classes.
     """
-    return _count(spec.model_dump_json(), type(spec), classes)
 
+    label: ClassVar[str] = "Python model"
+    key: ClassVar[str] = "python"
 
-@cache
-def _count(content: str, of: type[NamedModel], classes: int) -> Counts:
-    spec = of.model_validate_json(content)
-    with _blamed(spec):
-        return _counted(spec, classes)
+    arch: Literal["python"] = "python"
+    python: str
+    """module:NAME, or file.py:NAME with the file's content (`initializers/own_files.py`)."""
 
+    @field_validator("python")
+    @classmethod
+    def _names_a_module_and_a_class(cls, name: str) -> str:
+        module, _, attribute = name.partition(":")
+        if not own_files.is_pinned(name) and not (module and attribute.isidentifier()):
+            raise ValueError("write module:NAME, as in my_package.models:MyViT")
+        return name
 
-@contextmanager
-def _blamed(spec: NamedModel) -> Iterator[None]:
-    """Say whatever somebody's code raises in one line that names the model."""
-    try:
-        with contained(f"model {spec.called}"):
-            yield
-    except VitinitError:
-        raise
-    except Exception as error:
-        raise VitinitError(f"model {spec.called}: {cause(error)}") from error
+    @property
+    def constructor(self) -> Callable[..., nn.Module]:
+        """The class or function."""
+        if own_files.is_pinned(self.python):
+            return own_files.load(self.python)
+        module, _, attribute = self.python.partition(":")
+        found = vars(importlib.import_module(module))
+        if attribute not in found:
+            public = (name for name, value in found.items() if callable(value) and name[0] != "_")
+            raise unknown_name(f"class or function of {module}", attribute, public)
+        return found[attribute]
 
-
-def _counted(spec: NamedModel, classes: int) -> Counts:
-    from torch import nn
-
-    from vitinit.benchmark.models.build import build_model, parameter_count, without_values
-
-    model = without_values(spec, classes)
-    parameters = parameter_count(model)
-    batch_norm = any(isinstance(one, nn.modules.batchnorm._BatchNorm) for one in model.modules())
-    try:
-        operations = _operations(model, spec, classes, "meta")
-    except VitinitError:
-        raise
-    except Exception:  # of code that reads values, which shapes do not have
-        operations = _operations(build_model(spec, classes), spec, classes, "cpu")
-    return Counts(parameters=parameters, operations=operations, batch_norm=batch_norm)
-
-
-def _operations(model: nn.Module, spec: NamedModel, classes: int, device: str) -> float:
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model.requires_grad_(False)
-    images_BCHW = torch.zeros(IMAGES, 3, spec.image_size, spec.image_size, device=device)
-    for training in (True, False):
-        # attention as plain products: some versions of torch do not count those of the fused kernels
-        plain, drawn = sdpa_kernel(SDPBackend.MATH), torch.random.fork_rng(devices=[])
-        with plain, drawn, torch.no_grad(), FlopCounterMode(display=False) as counter:
-            scores = model.train(training)(images_BCHW)
-        shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
-        if shape != (IMAGES, classes):
-            when = "in training" if training else "in evaluation"
-            raise VitinitError(
-                f"model {spec.called} gives {shape} {when} for {IMAGES} images of {spec.image_size} px and {classes} "
-                "classes; a classifier gives one score for each image and class"
-            )
-    return counter.get_total_flops() / IMAGES
+    def build(self, classes: int) -> nn.Module:
+        """Call it."""
+        make = self.constructor
+        sizes = inspect.signature(make).parameters.keys() & set(SIZES)
+        return make(num_classes=classes, **dict.fromkeys(sizes, self.image_size), **self.args)

@@ -22,7 +22,7 @@ from vitinit.runners.options import console
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-    from vitinit.benchmark.grids.fits import Fit
+    from vitinit.benchmark.grids.fitting import Fit
     from vitinit.benchmark.spec import Recipe
     from vitinit.initializers.registry import Initializer
 
@@ -184,7 +184,7 @@ def _datasets(name: str | None) -> None:
 
 
 def _models(name: str | None) -> None:
-    from vitinit.benchmark.grids.resolve import resolve_model
+    from vitinit.benchmark.grids.parts import resolve_model
     from vitinit.benchmark.models import registry
 
     presets = registry.presets()
@@ -218,7 +218,7 @@ def _timm(pattern: str | None) -> None:
 
 def _fits(name: str | None) -> None:
     """A table of all; of one initialiser or family, a line for each of the others, with the reason."""
-    from vitinit.benchmark.grids.fits import IMAGE_SIZE, PATCH_SIZE, fits
+    from vitinit.benchmark.grids.fitting import IMAGE_SIZE, PATCH_SIZE, fits
     from vitinit.benchmark.models.registry import families
 
     tables = fits()
@@ -289,23 +289,15 @@ def _recipes(name: str | None) -> None:
 
 
 def _optimizers(name: str | None) -> None:
-    """A table of all, those that cannot be used with the reason; of one, its parameters with types and defaults."""
+    """A table of all, or of one."""
     from vitinit.benchmark.optimizers import registry as optimizers
 
     found = optimizers.described()
-    if name is not None:
-        _chosen("optimizer", name, list(found))
-        _line(f"{name}: {found[name]}", indent=0, bold=len(name))
-        for indent, text in _parameters(optimizers.parameters(name)):
-            _line(text, indent)
-        return
-    table = _table("optimizer", "", "what it is")
-    for each, text in found.items():
-        why = optimizers.refusal(each)
-        table.add_row(each, "no" if why else "yes", why or text)
+    table = _table("optimizer", "what it is")
+    for each in _chosen("optimizer", name, list(found)):
+        table.add_row(each, found[each])
     console.print(table)
     _line("In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}", indent=0)
-    _line("Parameters of one, with types and defaults: vitinit list optimizers NAME", indent=0)
 
 
 def _augmentations(name: str | None) -> None:

@@ -94,26 +94,12 @@ def fixed_values(given: list[str]) -> dict[str, Any]:
 
 
 def _seeds(text: str | None) -> list[int] | None:
-    if text is None:
-        return None
-    from vitinit.benchmark.grids.schema import MAX_SEEDS, no_seed_twice
+    from vitinit.benchmark.grids.schema import seeds_of
 
-    shown, seeds = plain(text, 60), list[int]()
     try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            named = range(int(first), int(last if dash else first) + 1)
-            if not named:
-                raise VitinitError(f"--seeds {shown!r}: {part[:60]!r} names no seed")
-            if named[-1] - named[0] >= MAX_SEEDS or len(seeds) + len(named) > MAX_SEEDS:
-                raise VitinitError(f"--seeds {shown!r}: names more than {MAX_SEEDS:,} seeds")
-            seeds += named
-    except ValueError:
-        raise VitinitError(f"--seeds {shown!r}: write 0-4 or 0,2,7") from None
-    try:
-        return no_seed_twice(seeds)
+        return None if text is None else list(seeds_of(text))
     except ValueError as error:
-        raise VitinitError(f"--seeds {shown!r}: {error}") from None
+        raise VitinitError(f"--seeds {plain(text or '', 60)!r}: {error}") from None
 
 
 def _names(cell: Cell) -> dict[str, str]:

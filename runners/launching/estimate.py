@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
 
@@ -44,7 +45,7 @@ def estimate(
 
 def estimated_work(spec: RunSpec, images: int) -> float:
     """Return how long a run on so many images takes, in any unit: images seen times operations of one image."""
-    return spec.recipe.epochs * images * spec.model.forward_operations(classes=10)  # a head is small
+    return spec.recipe.epochs * images * counts(spec.model).operations
 
 
 def _kind(spec: RunSpec) -> str:

@@ -215,6 +215,8 @@ def _checked(content: dict[str, Any], data: Path) -> str:
         *rows, (_, placebo) = content["rows"].items()
         _write(draft, {**content, "rows": dict(rows), "contrasts": content["contrasts"][:1]})
         cells = load(str(draft), seeds=content["blocks"][0]["seeds"][:1]).cells
+    if misfits := [cell.misfit for cell in cells if cell.misfit]:
+        raise VitinitError(misfits[0])
     for cell in cells:
         if reason := registry.unavailable(cell.spec.dataset, data):
             raise VitinitError(f"the standard protocol needs {cell.spec.dataset.name}, and {reason}")

@@ -127,7 +127,7 @@ def _models(planned: list[Planned]) -> list[str]:
             bases.setdefault(spec.model, []).append(spec.base)
     if not bases:
         return []
-    from vitinit.benchmark.grids.fits import summary
+    from vitinit.benchmark.grids.fitting import summary
 
     return [summary(model, each) for model, each in bases.items()]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vitinit.benchmark.models.python_model import PythonModel
+from vitinit.benchmark.models.named import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.own_files import is_pinned

@@ -1,55 +1,126 @@
-"""Grids: one series a row and dataset."""
+"""Grids: rows, sweeps and `--set` become runs, counted by hand; what does not fit is skipped."""
 
 from __future__ import annotations
 
-import itertools
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
-from two_rows import GRID
 
+from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.settings import named_fields
+from vitinit.benchmark.spec import InitializerSpec, RunSpec
+from vitinit.runners.launching.choose import fixed_values, matches
+
+GRID = """
+title: swept
+rows:
+  Base: {base: trunc_normal, recipe: {lr: 0.5}}
+  Mimetic: {base: trunc_normal, method: mimetic}
+blocks:
+  - datasets: [{name: digits, train_size: 100}]
+    model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+    recipe: {name: small, epochs: 1, batch_size: 8}
+    seeds: 0-1
+    sweep: {}
+"""
+PLACEBO = "  Placebo: {base: trunc_normal, method: {name: placebo, of: mimetic}}\nblocks:"
 
 
-@pytest.fixture
-def file(tmp_path) -> Path:
-    return write(tmp_path / "two.yaml", GRID)
+def load(folder: Path, *changes: tuple[str, str], **fixed: Any) -> grid.Grid:
+    text = GRID
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "swept.yaml").write_text(text)
+    return grid.load(str(folder / "swept.yaml"), fixed={name.replace("__", "."): one for name, one in fixed.items()})
 
 
-def write(path: Path, content: object) -> Path:
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return path
+def cells(folder: Path, sweep: str = "{}", **fixed: Any) -> list[Cell]:
+    return load(folder, ("sweep: {}", f"sweep: {sweep}"), **fixed).cells
 
 
-def test_cells_are_in_table_order_and_fully_resolved(file):
-    cells = grid.load(str(file)).cells
-    assert [(cell.row, cell.spec.dataset.label, cell.spec.seed) for cell in cells] == [
-        (row, dataset, seed)
-        for dataset, row, seed in itertools.product(("digits", "cifar10[500]"), GRID["rows"], (3, 0))
+def test_runs_are_in_table_order_and_fully_resolved(tmp_path: Path) -> None:
+    found = load(tmp_path, ("100}]", "100}, cifar10]"), ("seeds: 0-1", "seeds: [3, 0]")).cells
+    assert [(cell.row, cell.spec.dataset.label, cell.spec.seed) for cell in found] == [
+        (row, dataset, seed) for dataset, row, seed in product(("digits[100]", "cifar10"), ("Base", "Mimetic"), (3, 0))
     ]
-    for cell in cells:
+    for cell in found:
         assert cell.run_id == RunSpec.model_validate_json(cell.spec.model_dump_json()).run_id
-        assert cell.spec.method is None or {"kernel_size", "offsets", "solver"} <= cell.spec.method.params.keys()
-    assert len({cell.run_id for cell in cells}) == 8
+        assert cell.spec.method is None or {"alpha_qk", "noise"} <= cell.spec.method.params.keys()
 
 
-def test_a_batch_may_be_as_large_as_the_dataset(file):
-    assert {cell.spec.recipe.batch_size for cell in grid.load(str(file), fixed={"batch_size": 500}).cells} == {500}
+def test_a_row_is_skipped_with_its_reason_where_it_fits_no_model(tmp_path: Path) -> None:
+    found = load(tmp_path, ("vit_micro", "convmixer_micro")).cells
+    reason = "method 'mimetic': ConvMixer has no attention layer"
+    assert {(cell.row, cell.misfit) for cell in found} == {("Base", ""), ("Mimetic", reason)}
 
 
-def rows_and_models(*presets: str) -> dict:
-    rows = {str(name): {"base": "kaiming_uniform", "method": name} for name in (None, "conv_filters", "mimetic")}
-    models = [{"preset": name, "image_size": 32, "patch_size": 4} for name in presets]
-    return {**GRID, "rows": rows, "blocks": [{**GRID["blocks"][0], "model": model} for model in models]}
+def test_fields_are_crossed_and_win_over_those_of_rows(tmp_path: Path) -> None:
+    found = cells(tmp_path, "{recipe.lr: [3e-4, 1e-3], model.width: [48, 96], dataset.train_size: [50, 100]}")
+    settings = {
+        (c.row, c.spec.recipe.lr, c.spec.model.width, c.spec.dataset.train_size, c.spec.seed)  # type: ignore[attr-defined]
+        for c in found
+    }
+    assert settings == set(product(("Base", "Mimetic"), (3e-4, 1e-3), (48, 96), (50, 100), (0, 1)))
+    assert len({cell.run_id for cell in found}) == len(found) == 32
+    assert len({cell.place for cell in found}) == 16, "every combination has a cell of its own in tables"
+    assert {c.spec.recipe.lr for c in found if matches(c, "lr=3e-4")} == {3e-4}
+    assert all(matches(c, "train_size=*0") and matches(c, "recipe.batch_size=8") for c in found)
 
 
-def test_rows_are_skipped_in_blocks_whose_model_they_do_not_fit(tmp_path):
-    path = write(tmp_path / "two.yaml", rows_and_models("vit_micro", "convmixer_micro"))
-    cells = grid.load(str(path)).cells
-    assert len({cell.run_id for cell in cells}) == 3 * 2 * 4
-    for cell in cells:
-        misfit = f"method {cell.row!r}" in cell.misfit
-        assert misfit == ((cell.row, cell.spec.model.arch) in (("conv_filters", "vit"), ("mimetic", "convmixer")))
-        assert misfit or cell.misfit == ""
+def test_a_field_that_is_set_takes_the_place_of_a_sweep_and_is_the_run_that_is_written_out(tmp_path: Path) -> None:
+    fixed = fixed_values(["recipe.lr=1e-3", "recipe.schedule={name: wsd, cooldown: 0.3}"])
+    assert fixed == {"recipe.lr": 0.001, "recipe.schedule": {"name": "wsd", "cooldown": 0.3}}
+    found = cells(tmp_path, "{recipe.lr: [0.1, 0.2], model.width: [48, 96]}", recipe__epochs=10, **fixed)
+    written = [
+        ("lr: 0.5", "lr: 0.001"),
+        ("epochs: 1", "epochs: 10, lr: 0.001, schedule: {name: wsd, cooldown: 0.3}"),
+    ]
+    by_hand = [
+        run for width in (48, 96) for run in load(tmp_path, *written, ("depth: 1", f"depth: 1, width: {width}")).cells
+    ]
+    assert {c.run_id for c in found} == {c.run_id for c in by_hand}
+
+
+def test_a_parameter_of_a_method_makes_a_row_of_each_value_and_a_placebo_follows(tmp_path: Path) -> None:
+    """Else it would stay at the default, and a contrast with it be printed all the same."""
+    changes = ("blocks:", PLACEBO), ("rows:", "contrasts: [[Mimetic, Base], [Mimetic, Placebo]]\nrows:")
+    loaded = load(tmp_path, *changes, ("sweep: {}", "sweep: {method.alpha_qk: [0.3, 0.9]}"))
+    mimetic, placebo = (f"{row}, alpha_qk 0.3" for row in ("Mimetic", "Placebo"))
+    params = {c.row: c.spec.method.params for c in loaded.cells if c.spec.method}
+    assert len(params) == 4
+    assert (params[mimetic]["alpha_qk"], params[placebo]["of"]["alpha_qk"]) == (0.3, 0.3)
+    assert len({c.column for c in loaded.cells}) == 1, "in a table they stand beside their base"
+    assert len(loaded.contrasts) == 4
+    assert {(mimetic, "Base"), (mimetic, placebo)} < set(loaded.contrasts)
+    assert {c.row for c in loaded.cells if matches(c, "params.alpha_qk=0.3")} == {mimetic}
+    assert {c.row for c in cells(tmp_path, "{}", method__parts="qk")} == {"Base", "Mimetic"}
+
+
+def test_names_of_fields_that_two_parts_have_stand_for_neither(tmp_path: Path) -> None:
+    swept = cells(tmp_path, "{recipe.augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
+    assert sum(matches(c, "augment=color_jitter*, trivial_augment*") for c in swept) == len(swept) / 2
+    lion = cells(tmp_path, "{recipe.optimizer.momentum: [0.5, 0.6]}", recipe__optimizer="sgd")
+    for key in ("optimizer.momentum", "recipe.optimizer.momentum", "optimizer.params.momentum"):
+        assert sum(matches(c, f"{key}=0.5") for c in lion) == 4
+    both = swept[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
+    names = named_fields(both)
+    assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None)
+
+
+def test_merged_anchors_may_be_merged_again(tmp_path: Path) -> None:
+    rows = "Base: {base: trunc_normal, method: &b {<<: &a {name: impulse, kernel_size: 3}, kernel_size: 5}}\n"
+    rows += "  More: {base: trunc_normal, method: {<<: *b, weight_norm: 2.0}}"
+    found = load(tmp_path, ("Base: {base: trunc_normal, recipe: {lr: 0.5}}", rows), ("depth: 1", "depth: 2"))
+    assert {c.spec.method.params["kernel_size"] for c in found.cells if c.row in ("Base", "More")} == {5}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ["r²", "½", "①", "a b", "..", "a/b"])
+def test_a_name_that_a_record_would_refuse_is_none_of_a_folder(name: str) -> None:
+    """Two engines read the pattern, `re` and pydantic's own: a run would be trained and then not be recorded."""
+    assert not is_folder_name(name)
+    assert is_folder_name("größe-1.2_x")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
@@ -12,18 +11,15 @@ import torch
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 
-from vitinit.benchmark.grids.resolve import resolve_model
-from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.models.build import build_model, counts
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import described, families, presets, spec_of
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
 from vitinit.initializers.diagnostics import mean_attention
-from vitinit.initializers.errors import VitinitError
 
 IMAGES_BCHW = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -34,7 +30,7 @@ def at(name: str, **fields: Any) -> ModelSpec:
 
 def smallest(arch: str, **fields: Any) -> ModelSpec:
     """The smallest preset of a family."""
-    return at(min(families()[arch].presets, key=lambda name: at(name).size), **fields)
+    return at(next(iter(families()[arch].presets)), **fields)
 
 
 def initialised(spec: ModelSpec) -> nn.Module:
@@ -51,42 +47,16 @@ def run_of(model: dict[str, Any]) -> RunSpec:
     )
 
 
-@contextmanager
-def counting() -> Iterator[FlopCounterMode]:
-    # attention as plain products: torch 2.14, the last for Python 3.10, does not count those of the fused kernel
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        yield counter
-
-
 each_family = pytest.mark.parametrize("arch", described())
 
 
 @each_family
-def test_presets_are_built_at_32_pixels_with_about_their_size(arch: str, undrawn) -> None:
-    by_size = sorted((at(name) for name in families()[arch].presets), key=lambda spec: spec.size)
-    specs = by_size if len(by_size) < 4 else [*by_size[:2], by_size[-1]]
-    if "mlp_ratio" in families()[arch].model_fields:
-        specs.append(smallest(arch, mlp_ratio=2.5))
-    for spec in specs:
-        with torch.device("meta"):
-            model = build_model(spec, 1000)
-        assert model(torch.empty(2, 3, 32, 32, device="meta")).shape == (2, 1000)
-        counted = [value for key, value in model.named_parameters() if not key.startswith("head")]
-        counted += [buffer for key, buffer in model.named_buffers() if "pos_embed" in key]
-        assert spec.size == pytest.approx(sum(value.numel() for value in counted), rel=0.05), "biases and norms apart"
+def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -> None:
+    found = {name: counts(at(name)) for name in families()[arch].presets}
+    assert smallest(arch) == at(min(found, key=lambda name: found[name].parameters))
     for name, fields in families()[arch].presets.items():
         assert not {"image_size", "patch_size", "arch"} & fields.keys()
         assert presets()[name]["arch"] == arch
-
-
-@each_family
-def test_operations_are_about_those_that_torch_counts(arch: str) -> None:
-    for patch_size in (4, 8):
-        spec = smallest(arch, patch_size=patch_size)
-        model = build_model(spec, 10).eval().requires_grad_(False)  # the counter takes no view of a parameter
-        with torch.no_grad(), counting() as counter:
-            model(IMAGES_BCHW[:1])
-        assert spec.forward_operations(10) == pytest.approx(counter.get_total_flops(), rel=0.1)
 
 
 @each_family
@@ -129,10 +99,8 @@ def test_every_field_counts_and_no_other_is_taken(arch: str) -> None:
         constant = get_origin(info.annotation) is Literal and len(get_args(info.annotation)) == 1
         assert bool(accepted) is not constant, f"{field}: give it another value in `others`"
         assert before not in accepted, field
-    with pytest.raises(VitinitError, match=r"unknown field of a .* 'no_such_field'; available: "):
-        spec_of({**spec.model_dump(), "no_such_field": None})
     with pytest.raises(ValidationError, match="no_such_field"):
-        type(spec).model_validate({**spec.model_dump(), "no_such_field": 1})
+        spec_of({**spec.model_dump(), "no_such_field": None})
 
 
 @each_family

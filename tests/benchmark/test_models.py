@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,12 +17,11 @@ from torch import nn
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.registry import families, presets, spec_of
+from vitinit.benchmark.models.registry import presets, spec_of
 from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers import registry
 
 SMALL = ViT(image_size=16, patch_size=4, width=24, depth=2, heads=3)
-SMALL_TOKEN = SMALL.model_copy(update={"position": "learned", "pool": "token"})
 SMALL_CONVIT = ConViT(
     image_size=16,
     patch_size=4,
@@ -37,8 +35,6 @@ SMALL_CONVIT = ConViT(
 )
 SMALL_CONVMIXER = spec_of({**presets()["convmixer_micro"], "image_size": 16, "patch_size": 4, "width": 24, "depth": 2})
 
-ARCHS = ", ".join(families())
-
 
 def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
     return spec_of({**spec.model_dump(), **fields})
@@ -50,7 +46,8 @@ def preset(name: str, **fields: Any) -> ModelSpec:
 
 @pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])
 def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
-    m = build_model(changed(SMALL, image_size=4 * side, width=width, heads=2), 10)
+    m = build_model(changed(SMALL, image_size=4 * side, width=width, heads=2, pool="token"), 10).eval()
+    assert "pos_embed" not in dict(m.named_parameters())
     quarter = width // 4
     expected = np.zeros((side * side, width))
     for y in range(side):
@@ -64,29 +61,9 @@ def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
                 expected[token, 3 * quarter + i] = math.cos(x * band)
     assert m.pos_embed.shape == (1, side * side, width)
     np.testing.assert_allclose(m.pos_embed[0].double().numpy(), expected, atol=1e-6)
-
-
-def test_sincos_embedding_is_a_buffer_that_no_optimizer_sees() -> None:
-    m = build_model(SMALL, 10)
-    assert "pos_embed" in dict(m.named_buffers())
-    assert "pos_embed" not in dict(m.named_parameters())
-    assert not m.pos_embed.requires_grad
-    assert "pos_embed" in m.state_dict(), "a method may scale it, so a checkpoint must hold it"
-    before = m.pos_embed.clone()
-    optimizer = torch.optim.AdamW(m.parameters(), lr=0.1, weight_decay=0.5)
-    registry.build("trunc_normal", {}).apply(m, torch.Generator().manual_seed(0), lambda done, total: None)
-    m(torch.ones(1, 3, 16, 16)).sum().backward()
-    optimizer.step()
-    assert torch.equal(m.pos_embed, before)
-
-
-def test_every_layer_gets_tokens_in_memory_order() -> None:
-    for name in ("vit_micro", "convit_micro"):
-        m, strides = build_model(preset(name, image_size=32, patch_size=4), 10), []
-        for block in m.blocks:
-            block.register_forward_pre_hook(lambda _, inputs, s=strides: s.append(inputs[0].is_contiguous()))
-        m(torch.rand(2, 3, 32, 32))
-        assert strides == [True] * 3
+    with torch.no_grad():  # a class token has no position
+        tokens = m._pos_embed(torch.zeros(1, side * side, width))
+    torch.testing.assert_close(tokens[0], torch.cat([m.cls_token[0], m.pos_embed[0]]))
 
 
 def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
@@ -126,52 +103,6 @@ def test_the_papers_vit() -> None:
     torch.testing.assert_close(seen[1], seen[0].mean(1))
 
 
-def test_sincos_is_added_to_the_patches_and_gives_a_class_token_no_position() -> None:
-    m = build_model(changed(SMALL, pool="token"), 10).eval()
-    assert m.pos_embed.shape == (1, 16, 24)
-    with torch.no_grad():
-        m.cls_token.fill_(0.5)
-        tokens = m._pos_embed(torch.zeros(1, 16, 24))
-    torch.testing.assert_close(tokens[0, 0], torch.full((24,), 0.5))
-    torch.testing.assert_close(tokens[0, 1:], m.pos_embed[0])
-
-
-def test_a_model_is_told_in_a_phrase_of_what_is_not_usual_in_its_family() -> None:
-    class Mixed(ViT):
-        """Some with a bias, some without: usual is then the default."""
-
-        presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"one": {"qkv_bias": False}, "other": {"pool": "token"}}
-
-    vit = preset("vit_tiny", image_size=224, patch_size=16)
-    convit = preset("convit_tiny", image_size=224, patch_size=16)
-    mixed = Mixed(width=48, depth=3, heads=4, image_size=32, patch_size=4)
-    for spec, phrase, fields, more in (
-        (vit, "ViT width 192 depth 12, 3 heads, patch 16", {"layer_scale": 1e-5}, "LayerScale 1e-05"),
-        (vit, "ViT width 192 depth 12, 3 heads, patch 16", {"position": "learned"}, "learned positions"),
-        (convit, "ConViT width 192 depth 12, 4 heads, patch 16", {"qkv_bias": True}, "QKV bias"),
-        (
-            mixed,
-            "ViT width 48 depth 3, 4 heads, patch 4",
-            {"pool": "token", "qkv_bias": False},
-            "class token, no QKV bias",
-        ),
-    ):
-        assert spec.describe() == phrase
-        assert spec.model_copy(update=fields).describe() == f"{phrase}, {more}"
-
-
-def test_convit_tiny_is_timms() -> None:
-    ours = build_model(preset("convit_tiny", image_size=224, patch_size=16), 1000)
-    theirs = timm.create_model("convit_tiny")
-    shapes = [{name: value.shape for name, value in m.state_dict().items()} for m in (ours, theirs)]
-    assert shapes[0] == shapes[1]
-    assert parameter_count(ours) == parameter_count(theirs)
-    assert [hasattr(block.attn, "gating_param") for block in ours.blocks] == [True] * 10 + [False] * 2
-    assert all(block.attn.num_heads == 4 for block in ours.blocks)
-    eps = [{x.eps for x in m.modules() if isinstance(x, nn.LayerNorm)} for m in (ours, theirs)]
-    assert eps[0] == eps[1]
-
-
 def test_convit_sizes_are_those_of_its_table_1(undrawn) -> None:
     for name, published_millions in (("convit_tiny", 6), ("convit_small", 27), ("convit_base", 86)):
         spec = preset(name, image_size=224, patch_size=16)
@@ -184,32 +115,18 @@ def _on_meta(spec: ModelSpec) -> nn.Module:
         return build_model(spec, 1000)
 
 
-def test_rates_reach_the_model() -> None:
-    for spec in (SMALL, SMALL_TOKEN, SMALL_CONVIT):
-        m = build_model(changed(spec, drop_rate=0.3, drop_path_rate=0.2), 10)
-        assert m.head_drop.p == 0.3
-        modules = [module for block in m.blocks for module in block.modules()]
-        rates = [module.drop_prob for module in modules if type(module).__name__ == "DropPath"]
-        assert max(rates) == pytest.approx(0.2)
-
-
 @pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
-def test_dropout_of_projections_is_in_every_block(preset: str) -> None:
-    spec = spec_of({**presets()[preset], "image_size": 32, "patch_size": 2, "proj_drop_rate": 0.25})
-    m = build_model(spec, 10)
-    blocks = [module for module in m.modules() if type(module).__name__.endswith(("Block", "LayerScaleBlock"))]
-    assert len(blocks) >= spec.depth
-    for block in blocks:
-        assert 0.25 in [module.p for module in block.modules() if isinstance(module, torch.nn.Dropout)]
-
-
-@pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
-def test_dropout_of_attention_is_timms_and_in_every_block(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = spec_of({**presets()[preset], "image_size": 32, "patch_size": 4, "attn_drop_rate": 0.5})
+def test_dropout_is_timms_and_in_every_block(preset: str) -> None:
+    spec = spec_of({**presets()[preset], "image_size": 32, "patch_size": 4, "attn_drop_rate": 0.5,
+                    "drop_rate": 0.3, "drop_path_rate": 0.2, "proj_drop_rate": 0.25})  # fmt: skip
     m, generator = build_model(spec, 10), torch.Generator().manual_seed(0)
     for parameter in m.parameters():
         torch.nn.init.normal_(parameter, std=0.2, generator=generator)
     images, attention = torch.randn(2, 3, 32, 32, generator=generator), []
+    assert m.head_drop.p == 0.3
+    assert max(getattr(module, "drop_prob", 0) for module in m.modules()) == pytest.approx(0.2)
+    for block in m.blocks:
+        assert 0.25 in [module.p for module in block.modules() if isinstance(module, nn.Dropout)]
     for module in m.modules():
         if hasattr(module, "attn_drop") and module.attn_drop.p:
             attention.append(module)
@@ -227,9 +144,6 @@ def test_dropout_of_attention_is_timms_and_in_every_block(preset: str, monkeypat
             module.__class__ = type(module).__mro__[1]
     torch.testing.assert_close(found, logits())
     assert (found - evaluated).abs().max() > 1e-3
-    for module in attention:
-        module.attn_drop.p = 0.0
-    torch.testing.assert_close(evaluated, logits())
 
 
 @pytest.mark.parametrize("gate", [-2.0, 1.0])

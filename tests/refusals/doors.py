@@ -119,7 +119,7 @@ def folder(files: dict[str, int | str]) -> tuple[int, str]:
         for number in range(content):
             Image.new("RGB", (8, 8), (number, len(name), ord(name[-1]))).save(path / f"{number}.png")
     Path("images.yaml").write_text(yaml.safe_dump(SOUND).replace("digits", "folder:images"))
-    return command("vitinit run images.yaml --device cpu --executor inline --set batch_size=2")
+    return command("vitinit run images.yaml --device cpu --executor inline --set recipe.batch_size=2")
 
 
 def initialize(asked: dict[str, Any]) -> tuple[int, str]:

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from tests.random_images import CLASSES, beton, random_data
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.beton import ffcv_missing
-from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.build import build_model, counts
 from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
@@ -131,7 +131,7 @@ def training(models: dict[str, ModelSpec], device: torch.device) -> None:
         print(f"{precision}: product of matrices {most:,.0f} GFLOP/s")
         for name, model in models.items():
             rate = 1 / seconds_per_image(model, recipe(512, precision, **RAND), device)
-            gflops = 1e-9 * rate * (1 + BACKWARD) * model.forward_operations(CLASSES)
+            gflops = 1e-9 * rate * (1 + BACKWARD) * counts(model).operations
             print(f"{name}, {precision}: {rate:,.0f} images/s, {gflops:,.0f} GFLOP/s, {gflops / most:.2f} of that")
 
 

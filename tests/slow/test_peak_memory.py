@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids.parts import resolve_recipe
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import registry

@@ -12,7 +12,7 @@ from small_models import CONVIT, VIT, f64
 
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.fitting import fit, resolve_initializer
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.zero_query import ZeroQuery

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 import subprocess
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-import timm.optim
 import torch
 import yaml
 from rich.cells import cell_len
@@ -21,9 +19,8 @@ import vitinit
 from tests.processes import fresh
 from tests.runners.cli.test_cli import TINY, write
 from vitinit.benchmark.grids import grid, parts
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import NEVER_FOLDED
 from vitinit.initializers import registry as initializers
@@ -59,25 +56,6 @@ def test_it_fits_80_columns_and_every_option_of_run_and_every_family_is_named_wh
     heads = [line.split()[1:] for line in printed["fits"].splitlines() if line.startswith(("base ", "method "))]
     assert heads == [list(models.described())] * 2
     assert "…" not in text + printed["fits"]
-
-
-def test_every_optimiser_is_listed_with_what_it_is_or_why_it_is_refused(here) -> None:
-    """In a line each; of one, the parameters with the defaults of its own signature."""
-    code, printed = here("list", "optimizers")
-    assert code == 0
-    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in printed.splitlines() if len(line.split()) > 2}
-    for name in (*timm.optim.list_optimizers(), "lbfgs", "rprop"):
-        why = optimizers.refusal(name)
-        assert lines[name][0] == ("no" if why else "yes")
-        assert lines[name][1].strip().startswith(why[:30])
-    code, printed = here("list", "optimizers", "lamb")
-    assert code == 0
-    defaults = {key: each.default for key, each in inspect.signature(timm.optim.Lamb).parameters.items()}
-    shown = dict(re.findall(r"^(\w+) = (\S+)", printed, re.MULTILINE))
-    assert float(shown["eps"]) == defaults["eps"]
-    assert shown["decoupled_decay"] == "false"
-    assert "lr" not in shown
-    assert here("list", "optimizers", "lamp")[0] == 2
 
 
 def test_a_plan_fits_80_columns_whatever_it_has_to_say(tmp_path: Path, here, monkeypatch) -> None:

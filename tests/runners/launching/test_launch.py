@@ -30,7 +30,7 @@ from vitinit.runners.basics import environment, machine
 from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, local, snapshot
-from vitinit.runners.launching.estimate import estimate, estimated_work
+from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.launching.execute import came_free, execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
@@ -275,12 +275,6 @@ def test_a_job_to_be_handed_over_has_not_the_memory_of_the_login_node(setting: S
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(VitinitError, match="FFCV has to read it"):
         preflight([cell], replace(setting, execution=replace(auto, executor="slurm")))
-
-
-def test_the_work_of_a_run_is_images_seen_times_operations_of_one_image() -> None:
-    """So that the longest runs come first whatever their families are."""
-    run = spec()
-    assert estimated_work(run, 100) == run.recipe.epochs * 100 * run.model.forward_operations(10)
 
 
 class Full(io.StringIO):

@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.harness import setting
 from tests.runners.small_run import spec
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec

@@ -20,7 +20,7 @@ from torch import nn
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from vitinit.analysis.curves.layers import more
 from vitinit.analysis.frame import load_all
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.layers.gated_attention import leaving_out

@@ -21,7 +21,7 @@ from torch import nn
 
 from tests.faults.harness import cell_of, cells, setting
 from vitinit.benchmark.grids import parts
-from vitinit.benchmark.grids.resolve import resolve_model
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
