@@ -84,7 +84,7 @@ def ranked(study: Study) -> tuple[str, Entry] | None:
 
 def page(studies: Iterable[Study]) -> str:
     """Return the board of these studies as Markdown; empty where none of them has an entry."""
-    from vitinit.analysis.pages.render import board
+    from vitinit.analysis.pages.render import render
 
     by_name = {study.name: study for study in studies}
     ranks = [found for study in by_name.values() if (found := ranked(study))]
@@ -95,7 +95,7 @@ def page(studies: Iterable[Study]) -> str:
             entries += catalogue(by_name[name], by_name.get(PLACEBOS.get(tier, "")))
         if entries:
             tables.append((title, sorted(entries, key=lambda each: -each.low)))
-    return board(tables) if tables else ""
+    return render("board.md.j2", tables=tables) if tables else ""
 
 
 def _seconds(study: Study, row: str) -> float | None:

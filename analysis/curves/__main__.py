@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from vitinit.analysis.curves.layers import without_probes
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import drawing
 
@@ -13,7 +12,7 @@ from vitinit.analysis.figures import drawing
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
     description = "Draw what attention, gates and representations do over epochs, from records, as PDF and PNG."
-    return drawing.main(CURVES, description, arguments, without_probes)
+    return drawing.main(CURVES, description, arguments)
 
 
 if __name__ == "__main__":

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, file_part, finish, present, size, ticks
+from vitinit.analysis.figures.style import SD, file_part, finish, palette, panels, present, ticks
 from vitinit.analysis.frame import PROBES, Study, mean_distance
 from vitinit.analysis.unread import marked, said
 
 if TYPE_CHECKING:
     from seaborn import FacetGrid
-
-NAMED = 4
-"""Upper limit of cells without probes that are named."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity that a probe measures in each layer."""
-
-    title: str
-    axis: str
-    uniform: Callable[[int], float] | None = None
-    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
-    reference: str = "uniform attention"
-    """Name of the value of `uniform`."""
-    why_none: str = "no record holds probes"
-    caption: str = ""
-    """Reading help, in a sentence."""
 
 
 def mean_distance_from_centre(side: int) -> float:
@@ -41,38 +22,47 @@ def mean_distance_from_centre(side: int) -> float:
     return mean(math.hypot(down - side // 2, across - side // 2) for down in range(side) for across in range(side))
 
 
+class Quantity(NamedTuple):
+    """A quantity that a probe measures in each layer."""
+
+    title: str
+    axis: str
+    caption: str = ""
+    """Reading help, in a sentence."""
+    uniform: Callable[[int], float] | None = None
+    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
+
+
 QUANTITIES = {
     "nonlocality": Quantity(
         "Nonlocality",
         "nonlocality (tokens)",
+        "The lower a line, the more local is the attention of its layer.",
         mean_distance,
-        caption="The lower a line, the more local is the attention of its layer.",
     ),
     "nonlocality_reference": Quantity(
         "Nonlocality as the released ConViT code computes it",
         "nonlocality (tokens)",
+        "Layers are fed patches without positions, so only GPSA is local by these, and no ViT compares to it.",
         mean_distance,
-        caption="Layers are fed patches without positions, so only GPSA is local by these, and no ViT compares to it.",
     ),
     "attention_entropy": Quantity(
         "Entropy of attention",
         "entropy (nats)",
+        "The lower a line, the fewer tokens its layer looks at.",
         lambda side: math.log(side**2),
-        caption="The lower a line, the fewer tokens its layer looks at.",
     ),
     "effective_receptive_field": Quantity(
         "Radius of the effective receptive field",
         "radius (tokens)",
+        "The higher a line, the further away in the image is what a token depends on after that layer.",
         mean_distance_from_centre,
-        "all patches count alike",
-        caption="The higher a line, the further away in the image is what a token depends on after that layer.",
     ),
     "impulse_mass": Quantity(
         "Attention on the target of the initialisation",
         "share of attention",
+        "A line that falls leaves the target which the initialisation has set.",
         lambda side: side**-2,
-        why_none="no record holds probes of a target",
-        caption="A line that falls leaves the target which the initialisation has set.",
     ),
 }
 
@@ -84,14 +74,11 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
     quantity = quantity or QUANTITIES[name]
     data = study.probes[study.probes["quantity"] == name]
     keys = ["column", "row", "seed", "epoch", "layer"]
-    of_runs = data.groupby(keys, as_index=False, sort=False)["value"].mean()  # over heads
     figures = {}
-    for column in present(study.columns, of_runs["column"]):
-        its = of_runs[of_runs["column"] == column].reset_index(drop=True)
-        rows = present(study.rows, its["row"])
-        across, depth = 3 if len(rows) <= 12 else 5, its["layer"].nunique()
+    for column, its in data.groupby(keys, as_index=False, sort=False)["value"].mean().groupby("column", sort=False):
+        rows, depth = present(study.rows, its["row"]), its["layer"].nunique()
         grid = sns.relplot(
-            its,
+            its.reset_index(drop=True),
             kind="line",
             x="epoch",
             y="value",
@@ -102,9 +89,11 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
             col_order=rows,
             legend="full",
             facet_kws={"legend_out": False},
-            **{"marker": "o", "markersize": 3.5, **size(len(rows), 1.6 if len(rows) > 3 else 2.1, across)},
+            marker="o",
+            markersize=3.5,
+            **panels(len(rows), 1.6, 3 if len(rows) <= 12 else 5),
         )
-        runs = {row: [run for run in study.cells[column, row] if run.probes] for row in rows}
+        runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in rows}
         for row, axes in grid.axes_dict.items():
             side = runs[row][0].spec.model.attention_side
             if quantity.uniform and side:
@@ -113,12 +102,12 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
         grid.set_axis_labels("epoch", quantity.axis)
         for text in grid.legend.get_texts():
             text.set_text(f"layer {text.get_text()}")
-        note = SD.replace("seeds", "heads and seeds", 1)
-        note += f"; dotted: {quantity.reference}" if quantity.uniform else ""
-        note = "; ".join(filter(None, [note, said(run for its in runs.values() for run in its)]))
+        meaning = said(run for its in runs.values() for run in its)
+        notes = [SD, "dotted: all tokens alike" if quantity.uniform else "", meaning]
         titles = {row: f"{row}: n={len(its)}{marked(its)}" for row, its in runs.items()}
         label = name if name in QUANTITIES else f"more-{file_part(name)}"
-        figures[f"{label}-{file_part(column)}"] = finish(grid, f"{quantity.title}, {column}", note, titles)
+        note = "; ".join(filter(None, notes))
+        figures[f"{label}-{file_part(str(column))}"] = finish(grid, f"{quantity.title}, {column}", note, titles)
     return figures
 
 
@@ -134,13 +123,49 @@ def more(study: Study) -> dict[str, FacetGrid]:
 
 
 for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
-    CURVES.add(_name, _quantity.why_none, caption=_quantity.caption, place=_place)(partial(over_epochs, name=_name))
+    CURVES.add(_name, "no record holds such probes", caption=_quantity.caption, place=_place)(
+        partial(over_epochs, name=_name)
+    )
 
 
-def without_probes(study: Study) -> list[str]:
-    """Return a line that names cells without probes, if other cells have some."""
-    missing = [f"{row} ({column})" for (column, row), runs in study.cells.items() if not any(r.probes for r in runs)]
-    if not missing or len(missing) == len(study.cells):
-        return []
-    more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-    return [f"without probes, so in no figure of them: {', '.join(missing[:NAMED])}{more}"]
+@CURVES.add(
+    "gating",
+    "no record holds probes of gates (ConViT has some)",
+    caption="A gate that falls lets its head look at content in place of position.",
+    place=6,
+)
+def gating(study: Study) -> dict[str, FacetGrid]:
+    """Draw the gates of each GPSA layer, as in Figure 6 of arXiv 2103.10697: a line per head, dotted their mean.
+
+    A figure per ConViT and dataset, of the first seed.
+    """
+    import seaborn as sns
+
+    figures = {}
+    for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
+        seed = its["seed"].min()
+        one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str)).reset_index(drop=True)
+        grid = sns.relplot(
+            one,
+            kind="line",
+            x="epoch",
+            y="value",
+            hue="head",
+            style="head",
+            errorbar=None,
+            palette=palette(one["head"]),
+            facet_kws={"legend_out": False},
+            col="layer",
+            **panels(one["layer"].nunique(), 1.9, 5),
+        )
+        means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
+        for layer, axes in grid.axes_dict.items():
+            axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")
+        ticks(grid, one["epoch"])
+        grid.set(ylim=(0, 1))
+        grid.set_axis_labels("epoch", "gate")
+        title = "Share of positional attention: sigmoid of each head's gate"
+        note = f"{row}, {column}, seed {seed} (of {its['seed'].nunique()}); dotted: mean of the heads"
+        titles = {layer: f"layer {layer}" for layer in grid.axes_dict}
+        figures[f"gating-{file_part(str(column), str(row))}"] = finish(grid, title, note, titles)
+    return figures

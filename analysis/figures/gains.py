@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, finish, palette, plain, present, score_name, seeds, short, t_interval
+from vitinit.analysis.figures.style import WIDTH, finish, palette, plain, present, score_name, t_interval, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.contrasts import label
-from vitinit.analysis.tables.shared import baselines_of, contrasts_compared, values_by_seed
-from vitinit.analysis.text import capitalised
+from vitinit.analysis.tables.shared import baselines_of, values_by_seed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,15 +18,19 @@ if TYPE_CHECKING:
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 KINDS = {"itself": "black", "spectrum": "#D55E00", "norm": "#0072B2", "entropy": "#009E73", "entries": "#CC79A7"}
 """Colours of a row and of its placebos, by what they keep."""
+BY_SEED = "by seed: mean with 95 % interval (t)"
 
 
 def by_seed(study: Study, pairs: dict[str, tuple[str, str]]) -> pd.DataFrame:
-    """Return the differences of pairs of rows, given by label: one line per column, label and seed that both have."""
+    """Return the gains of pairs of rows, given by label: one line per column, label and seed that both have.
+
+    A gain is positive, in an error too.
+    """
     import pandas as pd
 
-    values = values_by_seed(study, "last")
+    values, sign = values_by_seed(study, "last"), -1 if study.lower_is_better else 1
     lines = [
-        (column, name, first, second, seed, gain)
+        (column, name, first, second, seed, sign * gain)
         for column in study.columns
         for name, (first, second) in pairs.items()
         if {(first, column), (second, column)} <= values.keys()
@@ -42,55 +44,46 @@ def own_pairs(study: Study, baseline: str | None = None) -> dict[str, tuple[str,
     return {row: (row, other) for row, other in baselines_of(study, baseline).items()}
 
 
-def _points(data: pd.DataFrame, labels: list[str], x: str = "gain", **options: Any) -> FacetGrid:
-    """Draw means with intervals, a line per label from top to bottom, a panel per column of the table."""
+def _with_bases(study: Study) -> dict[str, tuple[str, str]]:
+    """Return each row with its own base, and each base with the first one of the same model and recipe."""
+    pairs, first = own_pairs(study), dict[str, str]()
+    for row in study.rows:
+        spec = study.examples[row, None]
+        if not spec.method:
+            base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
+            pairs |= {row: (row, base)} if base != row else {}
+    return {row: pairs[row] for row in study.rows if row in pairs}
+
+
+def gain_name(study: Study) -> str:
+    """Return the name of an axis of gains."""
+    return f"gain in {score_name(study.runs)} (points" + (", lower is better)" if study.lower_is_better else ")")
+
+
+def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) -> FacetGrid:
+    """Draw means with intervals, a line of so many inches per label from top to bottom."""
     import seaborn as sns
 
-    columns = list(dict.fromkeys(data["column"]))
-    across = min(3, len(columns))
-    height = max(1.5, (0.34 if "dodge" in options else 0.24) * len(labels) + 0.7)
-    height += 0.13 * (max(map(len, columns)) * across // int(WIDTH * 11) + across - 1)  # longer titles and names
+    facets = data["quantity" if "row" in options else "column"].nunique()
+    across = min(facets, 3)
+    height = 0.8 + each * len(labels)
     grid = sns.catplot(
         data,
         kind="point",
-        x=x,
-        y="label",
         order=labels,
-        col="column",
-        col_order=columns,
-        col_wrap=across,
         errorbar=t_interval,
         linestyle="none",
         height=height,
         aspect=WIDTH / across / height,
-        **{"markersize": 4, "err_kws": {"linewidth": 1.5}, "capsize": 0.25, "legend_out": False, **options},
+        **{"markersize": 4, "err_kws": {"linewidth": 1.5}, "legend_out": False, **options},
+        **({} if "row" in options else {"col": "column", "col_wrap": across}),
     )
-    grid.refline(x=0, linestyle="-", color="black", linewidth=0.8)
     for axes in grid.axes.flat:
-        axes.set_yticks(range(len(labels)), [textwrap.fill(short(text), 34) for text in labels])
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(labels)), [textwrap.shorten(text, 40, placeholder="…") for text in labels])
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
     return grid
-
-
-def _name_axis(grid: FacetGrid, name: str) -> None:
-    grid.set_axis_labels(textwrap.fill(name, int(40 / min(3, len(grid.axes_dict)) + 8)), "")
-
-
-def _with_bases(study: Study, pairs: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
-    """Add each base, a row without a method, with the first one of the same model and recipe."""
-    specs = {row: study.examples[row, None] for row in study.rows}
-    plain = [row for row in study.rows if not specs[row].method]
-    for row in plain:
-        like = (
-            other
-            for other in plain
-            if (specs[other].model, specs[other].recipe) == (specs[row].model, specs[row].recipe)
-        )
-        first = next(like)
-        if first != row:
-            pairs[row] = row, first
-    return {row: pairs[row] for row in study.rows if row in pairs}
 
 
 @FIGURES.add(
@@ -107,49 +100,35 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, FacetGri
     """
     import seaborn as sns
 
-    named = baseline is None and contrasts_compared(study)
-    data = by_seed(study, {label(pair): pair for pair in study.contrasts} if named else {})
+    data = by_seed(study, {} if baseline else {label(pair): pair for pair in study.contrasts})
+    over = "the second row"
     if data["label"].nunique() < max(1, len(study.contrasts)):
-        pairs = own_pairs(study, baseline)
-        named, data = False, by_seed(study, pairs if baseline else _with_bases(study, pairs))
+        over = baseline or "the own base"
+        data = by_seed(study, own_pairs(study, baseline) if baseline else _with_bases(study))
     if not len(data):
         return {}
     labels = list(dict.fromkeys(data["label"]))
     firsts = palette(present(study.rows, data["row"]))
     colours = {name: firsts[row] for name, row in zip(data["label"], data["row"], strict=True)}
-    grid = _points(data, labels, hue="label", palette=colours, legend=False)
-    grid.map_dataframe(
-        sns.stripplot,
-        x="gain",
-        y="label",
-        order=labels,
-        hue="label",
-        palette=colours,
-        jitter=False,
-        marker="|",
-        size=7,
-        linewidth=0.8,
-        alpha=0.6,
-    )
-    over = "the second row" if named else baseline or "the own base"
-    _name_axis(grid, f"difference in {score_name(study.runs)} (points)")
-    titles = {column: f"{column}: {seeds(its, 'label')}" for column, its in data.groupby("column")}
-    title = f"{capitalised(score_name(study.runs))} minus that of {over}"
-    return {"differences": finish(grid, title, "by seed: mean with 95 % interval (t); ticks: seeds", titles)}
+    how: dict[str, Any] = {"x": "gain", "y": "label", "hue": "label", "palette": colours}
+    grid = _points(data, labels, 0.24, legend=False, capsize=0.25, **how)
+    ticks: dict[str, Any] = {"jitter": False, "marker": "|", "size": 7, "linewidth": 0.8, "alpha": 0.6}
+    grid.map_dataframe(sns.stripplot, order=labels, **how, **ticks)
+    grid.set_axis_labels(gain_name(study), "")
+    return {"differences": finish(grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
 
 
-def placebos(study: Study) -> dict[str, dict[str, str]]:
-    """Return the placebo rows of each row, over the same base and model, by the property that they keep."""
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+def placebos(study: Study) -> dict[str, tuple[str, str]]:
+    """Return for each placebo the row that it is of, over the same base and model, and the property that it keeps."""
     specs = {row: study.examples[row, None] for row in study.rows}
-    for row, spec in specs.items():
-        for other, its in specs.items():
-            if not (spec.method and its.method and its.method.name == "placebo"):
-                continue
-            of = {"name": spec.method.name, **spec.method.params}
-            if its.method.params["of"] == of and (its.base, its.model) == (spec.base, spec.model):
-                found[row][its.method.params["keep"]] = other
-    return dict(found)
+    return {
+        row: (other, spec.method.params["keep"])
+        for row, spec in specs.items()
+        if spec.method and spec.method.name == "placebo"
+        for other, its in specs.items()
+        if its.method and spec.method.params["of"] == {"name": its.method.name, **its.method.params}
+        if (its.base, its.model) == (spec.base, spec.model)
+    }
 
 
 @FIGURES.add(
@@ -161,35 +140,21 @@ def placebos(study: Study) -> dict[str, dict[str, str]]:
 )
 def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
     """Draw the difference of each row but placebos, the largest first, and in its line those of its placebos."""
-    of = placebos(study)
-    data = by_seed(study, own_pairs(study, baseline))
-    method = {name: (row, keep) for row, its in of.items() for keep, name in its.items()}
-    data = data.assign(
-        label=[method.get(row, (row, ""))[0] for row in data["row"]],
-        kind=[method.get(row, ("", "itself"))[1] for row in data["row"]],
-    )
+    of, data = placebos(study), by_seed(study, own_pairs(study, baseline))
+    data["label"] = [of.get(row, (row, ""))[0] for row in data["row"]]
+    data["kind"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
     order = data[data["kind"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
-    data = data[data["label"].isin(order.index)]
-    if set(data["kind"]) <= {"itself"}:
-        return {}
+    data = data[data["label"].isin(order.index)].reset_index(drop=True)
     kinds = present(KINDS, data["kind"])
-    names = {kind: "the row itself" if kind == "itself" else f"its placebo ({kind})" for kind in kinds}
-    data = data.assign(kind=data["kind"].map(names))
-    grid = _points(
-        data,
-        list(order.index),
-        hue="kind",
-        hue_order=list(names.values()),
-        dodge=0.4,
-        capsize=0,
-        markersize=3.5,
-        palette={names[kind]: KINDS[kind] for kind in kinds},
-        markers=["o", "s", "^", "D", "v"][: len(kinds)],
-    )
-    _name_axis(grid, f"difference in {score_name(study.runs)} (points)")
-    titles = {column: f"{column}: {seeds(its, 'row')}" for column, its in data.groupby("column")}
-    title = f"{capitalised(score_name(study.runs))} minus that of {baseline or 'the own base'}"
-    return {"forest": finish(grid, title, "by seed: mean with 95 % interval (t), the largest gain first", titles)}
+    if len(kinds) < 2:
+        return {}
+    look = {"hue_order": kinds, "palette": KINDS, "markers": ["o", "s", "^", "D", "v"][: len(kinds)]}
+    grid = _points(data, list(order.index), 0.34, x="gain", y="label", hue="kind", dodge=0.4, **look)
+    for text in grid.legend.get_texts():
+        text.set_text("the row itself" if text.get_text() == "itself" else f"its placebo ({text.get_text()})")
+    grid.set_axis_labels(gain_name(study), "")
+    title = f"Gain over {baseline or 'the own base'}"
+    return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}
 
 
 @FIGURES.add(
@@ -202,57 +167,25 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
 def cost(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
     """Draw milliseconds that initialising took beside the gain: two panels per dataset, a line per row."""
     import pandas as pd
-    import seaborn as sns
 
-    gains = by_seed(study, own_pairs(study, baseline))
+    gains = by_seed(study, own_pairs(study, baseline)).rename(columns={"gain": "value"})
     if not len(gains):
         return {}
-    milliseconds = study.runs[["column", "row", "seed"]].assign(value=(1000 * study.runs["init_seconds"]).clip(0.1))
-    took, gained = "initialisation (ms, log scale)", f"gain in {score_name(study.runs)} (points)"
-    data = pd.concat(
-        [
-            milliseconds[milliseconds["row"].isin(gains["row"])].assign(quantity=took),
-            gains[["column", "row", "seed"]].assign(value=gains["gain"], quantity=gained),
-        ],
-        ignore_index=True,
-    )
-    rows, columns = present(study.rows, gains["row"]), present(study.columns, gains["column"])
-    height = max(1.3, 0.24 * len(rows) + 0.6)
-    grid = sns.FacetGrid(
-        data[data["column"].isin(columns)],
-        row="column",
-        row_order=columns,
-        col="quantity",
-        col_order=[took, gained],
-        sharex="col",
-        height=height,
-        aspect=WIDTH / 2 / height,
-    )
-    for (column, quantity), axes in grid.axes_dict.items():
-        sns.pointplot(
-            data[(data["column"] == column) & (data["quantity"] == quantity)],
-            x="value",
-            y="row",
-            order=rows,
-            hue="row",
-            palette=palette(rows),
-            ax=axes,
-            errorbar=t_interval if quantity == gained else ("pi", 100),
-            linestyle="none",
-            markersize=4,
-            err_kws={"linewidth": 1.5},
-            capsize=0.25,
-            legend=False,
-            log_scale=None,
-        )
-        axes.set_yticks(range(len(rows)), [textwrap.fill(short(row), 30) for row in rows])
-        axes.set(xlabel=quantity, ylabel="")
-        if quantity == gained:
-            axes.axvline(0, color="black", linewidth=0.8)
-        else:
-            axes.set_xscale("log")
-            plain(axes.xaxis)
-        axes.tick_params(axis="y", length=0)
-    title = f"Cost of initialising, and gain over {baseline or 'the own base'}"
+    took, gained = "initialisation (ms, log scale)", gain_name(study)
+    times = study.runs.assign(value=1000 * study.runs["init_seconds"], quantity=took)
+    times = times.merge(gains[["column", "row"]].drop_duplicates())
+    keys = ["column", "row", "seed", "quantity", "value"]
+    data = pd.concat([times[keys], gains.assign(quantity=gained)[keys]], ignore_index=True)
+    rows = present(study.rows, gains["row"])
+    look = {"hue": "row", "palette": palette(rows), "capsize": 0.25, "legend": False}
+    look |= {"row": "column", "col": "quantity", "sharex": "col"}
+    grid = _points(data, rows, 0.24, x="value", y="row", **look)
+    grid.set_axis_labels(y_var="")
+    for axes, name in zip(grid.axes[-1], (took, gained), strict=True):
+        axes.set_xlabel(name)
+    for axes in grid.axes[:, 0]:
+        axes.set_xscale("log")
+        axes.set_xlim(times["value"].min() / 2, times["value"].max() * 2)
+        plain(axes.xaxis)
     titles = {(column, quantity): column for column, quantity in grid.axes_dict}
-    return {"cost": finish(grid, title, "means; left: fastest to slowest seed, right: 95 % interval (t)", titles)}
+    return {"cost": finish(grid, f"Cost of initialising, and gain over {baseline or 'the own base'}", BY_SEED, titles)}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
 
 from vitinit.analysis.frame import Study
+from vitinit.analysis.unread import said
 from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import maps_folder
@@ -22,46 +22,30 @@ class Kept:
     record: RunRecord
     maps: AttentionMaps
 
-    @property
-    def side(self) -> int:
-        """Side of the token grid."""
-        return math.isqrt(self.maps.maps_ELHNN.shape[-1])
-
 
 @lru_cache(maxsize=1)
 def kept(study: Study) -> dict[str, dict[str, Kept]]:
-    """By column and row, in the order of the table: the run of the first seed that has kept maps.
+    """By column and row, all rows of a column at one seed: the first of those at which most rows have kept maps.
 
     Raises:
         VitinitError: a file of maps is damaged.
     """
-    found: dict[str, dict[str, Kept]] = {}
-    for (column, row), records in study.cells.items():
-        if run := next(_with_maps(study, records), None):
-            found.setdefault(column, {})[row] = run
-    return found
-
-
-def kept_at_one_seed(study: Study) -> dict[str, dict[str, Kept]]:
-    """The same, all rows of a column at one seed: the first of those at which most rows have kept maps.
-
-    Raises:
-        VitinitError: a file of maps is damaged.
-    """
-    found: dict[str, dict[str, Kept]] = {}
-    for seed in sorted({record.spec.seed for record in study.contents.done.values()}):
-        here: dict[str, dict[str, Kept]] = {}
-        for (column, row), records in study.cells.items():
-            if run := next(_with_maps(study, (r for r in records if r.spec.seed == seed)), None):
-                here.setdefault(column, {})[row] = run
-        found |= {column: runs for column, runs in here.items() if len(runs) > len(found.get(column, {}))}
-    return found
-
-
-def _with_maps(study: Study, records: Iterable[RunRecord]) -> Iterator[Kept]:
     folders = [folder for folder in study.folders if maps_folder(folder, study.name).is_dir()]
-    for record in records if folders else ():
-        files = (read_maps(folder, record) for folder in folders)
-        maps = next((maps for maps in files if maps and maps.weights == record.weights), None)
-        if maps:
-            yield Kept(record, maps)
+    found: dict[str, dict[int, dict[str, Kept]]] = {}
+    for (column, row), records in study.cells.items():
+        for record in records:
+            for maps in (read_maps(folder, record) for folder in folders):
+                if maps and maps.weights == record.weights:
+                    seeds = found.setdefault(column, defaultdict(dict))
+                    seeds[record.spec.seed].setdefault(row, Kept(record, maps))
+    return {
+        column: max((seeds[seed] for seed in sorted(seeds)), key=lambda rows: len(rows))
+        for column, seeds in found.items()
+    }
+
+
+def source(column: str, runs: dict[str, Kept]) -> str:
+    """Return what maps are of, for a note: dataset, seed, number of images."""
+    first = next(iter(runs.values()))
+    where = f"{column}, seed {first.record.spec.seed}, mean over {first.maps.images} test images"
+    return "; ".join(filter(None, [where, said(run.record for run in runs.values())]))

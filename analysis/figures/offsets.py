@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, finish, heat_bar, short
+from vitinit.analysis.figures.style import OWN_AXES, WIDTH, colour_bar, finish, show
 from vitinit.analysis.frame import Study
-from vitinit.analysis.text import count
-from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
-    import pandas as pd
     from seaborn import FacetGrid
 
 
@@ -26,72 +23,34 @@ def offsets(study: Study) -> dict[str, FacetGrid]:
 
     One logarithmic scale for all: uniform attention and a sharp impulse differ by two orders of magnitude.
     """
+    import numpy as np
     import pandas as pd
     import seaborn as sns
     from matplotlib.colors import LogNorm
 
-    records = _first_maps(study)
+    cells = {key: next((run for run in runs if run.init.offset_maps), None) for key, runs in study.cells.items()}
+    records = [(column, row, run) for (column, row), run in cells.items() if run]
     if not records:
         return {}
-    data = pd.DataFrame(
-        [
-            (row, head, down - len(one) // 2, across - len(one) // 2, share)
-            for row, record in records.items()
-            for head, one in enumerate(record.init.offset_maps or [], 1)
-            for down, line in enumerate(one)
-            for across, share in enumerate(line)
-        ],
-        columns=["row", "head", "down", "across", "attention"],
-    )
+    maps = {row: np.array(run.init.offset_maps) for column, row, run in records if column == records[0][0]}
+    entries = [(row, *where, share) for row, its in maps.items() for where, share in np.ndenumerate(its)]
+    data = pd.DataFrame(entries, columns=["row", "head", "down", "across", "attention"])
+    data["head"] += 1
+    for offset in ("down", "across"):
+        data[offset] -= data.groupby("row")[offset].transform("max") // 2
     high = max(data["attention"].max(), 1e-6)
     # Three decades at most, so that one vanishing entry does not flatten the rest.
-    norm = LogNorm(max(data["attention"].min() * 0.999, high * 1e-3), high)
-    across = min(len(records), 3 if len(records) < 15 else 5)
-    most = data["head"].max()
-    grid = sns.FacetGrid(
-        data,
-        col="row",
-        col_order=list(records),
-        col_wrap=across,
-        sharex=False,
-        sharey=False,
-        height=WIDTH / across / most + 0.25,
-        aspect=WIDTH / across / (WIDTH / across / most + 0.25),
-    )
-    grid.map_dataframe(_heads, norm=norm)
-    first = next(iter(records.values()))
-    seeds = " or ".join(map(str, sorted({record.spec.seed for record in records.values()})))
+    low = max(data["attention"].min() * 0.999, high * 1e-3)
+    across = min(len(maps), 3 if len(maps) < 15 else 5)
+    width = WIDTH / across
+    height = width / data["head"].max() + 0.4
+    grid = sns.FacetGrid(data, col="row", col_wrap=across, height=height, aspect=width / height, **OWN_AXES)
+    for row, axes in grid.axes_dict.items():
+        framed = np.pad(maps[row].clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan)
+        show(axes, np.hstack(list(framed)), norm=LogNorm(low, high))
+    column, _, first = records[0]
     note = "heads side by side; offset of the key from the query, which is in the middle; "
-    note += f"{study.column[first.run_id]}, seed {seeds}, mean over {count(first.init.images, 'image')}"
-    finish(grid, "First-layer attention at initialisation", note, {row: short(row) for row in records})
-    heat_bar(grid, "attention (log scale)")
+    note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
+    finish(grid, "First-layer attention at initialisation", note, layout="compressed")
+    colour_bar(grid, "attention (log scale)")
     return {"attention_offsets": grid}
-
-
-def _heads(data: pd.DataFrame, norm: Any, **_: Any) -> None:
-    """Draw the maps of the heads of one row side by side, with a gap between."""
-    import matplotlib.pyplot as plt
-    import numpy as np
-
-    maps = [its.pivot(index="down", columns="across", values="attention").to_numpy() for _, its in data.groupby("head")]
-    gap = np.full((len(maps[0]), 1), np.nan)
-    axes = plt.gca()
-    axes.imshow(
-        np.hstack([part for one in maps for part in (gap, one.clip(norm.vmin), gap)]), norm=norm, cmap="viridis"
-    )
-    axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
-
-
-def _first_maps(study: Study) -> dict[str, RunRecord]:
-    """Return by row, in the order of the table, the first seed's record with maps, on the first dataset with any."""
-    for column in study.columns:
-        found = {}
-        for row in study.rows:
-            records = [run for run in study.cells.get((column, row), []) if run.init.offset_maps]
-            if records:
-                found[row] = records[0]
-        if found:
-            return found
-    return {}

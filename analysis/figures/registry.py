@@ -27,13 +27,13 @@ class Drawing:
 
     name: str
     """Name for `--figure`."""
-    place: int
     why_none: str
     """Reason why there may be none, in a few words."""
-    caption: str
-    """Reading help, in a sentence."""
     draw: Draw
-    to_baseline: bool
+    caption: str = ""
+    """Reading help, in a sentence."""
+    place: int = LAST
+    to_baseline: bool = False
     """True if they show differences: `draw` then takes the row that these are to."""
 
     def figures(self, study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
@@ -54,24 +54,15 @@ class Drawings(Registry[Drawing]):
     """Registry of the figures that the files of one folder draw."""
 
     def __init__(self, package: str) -> None:
-        self.package = package
         super().__init__("figure", package, order=lambda drawing: (drawing.place, drawing.name))
 
     def add(
         self, name: str, why_none: str, *, caption: str, place: int = LAST, to_baseline: bool = False
     ) -> Callable[[Draw], Draw]:
-        """Register a function that draws figures.
-
-        Args:
-            name: What `--figure` calls them.
-            why_none: Why there may be none, in a few words.
-            caption: What to look for in them, in a sentence.
-            place: Among the others: the lowest comes first.
-            to_baseline: Whether the function takes the row that differences are to, behind the study.
-        """
+        """Register a function that draws figures: see the fields of `Drawing`."""
 
         def register(draw: Draw) -> Draw:
-            self.put(Drawing(name, place, why_none, caption, draw, to_baseline))
+            self.put(Drawing(name, why_none, draw, caption, place, to_baseline))
             return draw
 
         return register

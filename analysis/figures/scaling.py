@@ -5,24 +5,23 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.figures.gains import by_seed, own_pairs
+from vitinit.analysis.figures.gains import by_seed, gain_name, own_pairs
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import (
     INTERVAL,
     file_part,
     finish,
     looks,
+    panels,
     present,
     score_name,
-    seeds,
-    size,
     t_interval,
     ticks,
-    title_of_scores,
+    with_seeds,
 )
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import AXES, common_label, scaling
-from vitinit.analysis.text import count
+from vitinit.analysis.text import capitalised, count
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.settings import named_fields
 from vitinit.initializers.errors import VitinitError
@@ -32,23 +31,22 @@ if TYPE_CHECKING:
     from seaborn import FacetGrid
 
 
-def lines(data: pd.DataFrame, x: str, y: str, title: str, order: list[str], zero: bool = False) -> FacetGrid:
+def lines(data: pd.DataFrame, x: str, y: str, title: str, order: list[str] | None = None) -> FacetGrid:
     """Draw means with intervals over a number, a panel per `column`, a line per `row`.
 
     Args:
         data: With columns `x`, `value`, `row`, `column` and `seed`.
         x: Name of the axis.
-        y: Name of the values.
+        y: Name of the values; of a gain, a line marks 0.
         title: Of the figure.
-        order: Of rows.
-        zero: Whether a line marks 0.
+        order: Of rows. Default: as they come.
     """
     import seaborn as sns
 
-    columns, rows = list(dict.fromkeys(data["column"])), present(order, data["row"])
+    data = data[["column", "row", "seed", "x", "value"]].reset_index(drop=True)
+    columns = list(dict.fromkeys(data["column"]))
     grid = sns.relplot(
         data,
-        kind="line",
         x="x",
         y="value",
         hue="row",
@@ -58,17 +56,15 @@ def lines(data: pd.DataFrame, x: str, y: str, title: str, order: list[str], zero
         errorbar=t_interval,
         err_style="bars",
         facet_kws={"sharey": False, "legend_out": False},
-        **looks(rows),
-        **size(len(columns), 2.5, 2),
+        **looks(present(order or dict.fromkeys(data["row"]), data["row"])),
+        **panels(len(columns), 2.5, 2),
     )
     ticks(grid, data["x"], log=True)
-    for axes in grid.axes.flat:
-        axes.tick_params(axis="x", rotation=30 if max(data["x"]) >= 1000 else 0)
-        if zero or "= gain" in axes.get_title():
+    for column, axes in grid.axes_dict.items():
+        if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)
     grid.set_axis_labels(x, y)
-    titles = {column: f"{column}: {seeds(its, 'row', 'x')}" for column, its in data.groupby("column")}
-    return finish(grid, title, INTERVAL, titles)
+    return finish(grid, title, INTERVAL, with_seeds(data, "row", "x"))
 
 
 def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
@@ -78,8 +74,9 @@ def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
         dataset = study.contents.done[run_id].spec.dataset
         # what tells settings apart stands behind the dataset's label
         names.append(dataset.model_copy(update={"train_size": None}).label + column.removeprefix(label))
-    by_name = {str(name): its for name, its in runs.groupby(names, sort=False)}
-    return {name: its for name, its in by_name.items() if its["train_images"].nunique() > 1}
+    runs = runs.assign(x=runs["train_images"], value=runs["score"])
+    by_name = {str(name): its.assign(column=str(name)) for name, its in runs.groupby(names, sort=False)}
+    return {name: its for name, its in by_name.items() if its["x"].nunique() > 1}
 
 
 @FIGURES.add(
@@ -92,15 +89,11 @@ def train_size(study: Study) -> dict[str, FacetGrid]:
     """Draw the score after the last epoch over the number of training images, where a dataset has several."""
     import pandas as pd
 
-    sizes = several_sizes(study)
-    if not sizes:
+    if not (sizes := several_sizes(study)):
         return {}
-    data = pd.concat(
-        [runs.assign(column=name, x=runs["train_images"], value=runs["score"]) for name, runs in sizes.items()]
-    )
-    data = data[["column", "row", "seed", "x", "value"]].reset_index(drop=True)
-    title = f"{title_of_scores(study)} over training images"
-    return {"train_size": lines(data, "training images", f"{score_name(study.runs)} (%)", title, study.rows)}
+    score = score_name(study.runs)
+    title = f"{capitalised(score)} over training images"
+    return {"train_size": lines(pd.concat(sizes.values()), "training images", f"{score} (%)", title, study.rows)}
 
 
 @FIGURES.add(
@@ -113,20 +106,17 @@ def gains_over_axis(study: Study) -> dict[str, FacetGrid]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
     import pandas as pd
 
-    found = scaling(study)
-    if not found:
+    if not (found := scaling(study)):
         return {}
-    data = pd.DataFrame(
-        [
-            (each.place, f"{each.label} − {each.base}", seed, value, gain)
-            for each in found.series.values()
-            for value, gains in found.gains(each).items()
-            for seed, gain in gains.items()
-        ],
-        columns=["column", "row", "seed", "x", "value"],
-    )
-    y, order = f"difference in {score_name(study.runs)} (points)", list(dict.fromkeys(data["row"]))
-    return {"scaling": lines(data, found.axis, y, f"Gain over {found.axis}", order, zero=True)}
+    sign = -1 if study.lower_is_better else 1
+    gains = [
+        (each.place, f"{each.label} − {each.base}", seed, value, sign * gain)
+        for each in found.series.values()
+        for value, by_seed in found.gains(each).items()
+        for seed, gain in by_seed.items()
+    ]
+    data = pd.DataFrame(gains, columns=["column", "row", "seed", "x", "value"])
+    return {"scaling": lines(data, found.axis, gain_name(study), f"Gain over {found.axis}")}
 
 
 def over(study: Study, field: str) -> dict[str, FacetGrid]:
@@ -137,37 +127,32 @@ def over(study: Study, field: str) -> dict[str, FacetGrid]:
     """
     field = "training images" if field == "images" else field
     runs = study.contents.done
-    values = {run_id: _number(run, field) for run_id, run in runs.items()}
-    data = study.runs.assign(x=study.runs["run_id"].map(values), value=study.runs["score"]).dropna(subset="x")
+    data = study.runs.assign(x=study.runs["run_id"].map({run_id: _number(run, field) for run_id, run in runs.items()}))
+    data = data.dropna(subset="x").rename(columns={"score": "value"})
     if data["x"].nunique() < 2:
         said = f"study {study.name!r}: {field} has {count(data['x'].nunique(), 'number')}"
         raise VitinitError(f"{said}, and a curve needs two. Name a field that the study varies, as lr or width")
     starts = data["run_id"].map({run_id: _start(run, field) for run_id, run in runs.items()})
-    labels = data["row"].groupby(starts).agg(lambda rows: common_label(list(dict.fromkeys(rows)), field))
-    keys = ["place", "label", "seed", "x"]
-    data = data.assign(label=starts.map(labels), place=_without(data, field))
-    if data.duplicated(keys).any():  # rows of one start differ in something else
-        data = data.assign(label=data["row"])
-    if data.duplicated(keys).any():
+    data["label"] = data.groupby(starts)["row"].transform(lambda rows: common_label(list(dict.fromkeys(rows)), field))
+    data["place"] = _without(data, field)
+    for labels in (data["label"], data["row"]):  # rows of one start may differ in something else
+        data["label"] = labels
+        if not data.duplicated(["place", "label", "seed", "x"]).any():
+            break
+    else:
         raise VitinitError(f"study {study.name!r}: other settings differ together with {field}. Choose another field")
-    gains = data.drop(columns="value").merge(
-        by_seed(study, own_pairs(study)).drop(columns="label"), on=["column", "row", "seed"]
-    )
-    figures, name = {}, f"over-{file_part(field)}"
-    for its, end, title, unit in (
-        (data, "", f"{title_of_scores(study)} over {field}", f"{score_name(study.runs)} (%)"),
-        (
-            gains.assign(value=gains["gain"]),
-            "-gain",
-            f"Gain over {field}",
-            f"gain in {score_name(study.runs)} (points)",
-        ),
-    ):
-        if len(its):
-            tidy = its.assign(row=its["label"], column=its["place"])[["column", "row", "seed", "x", "value"]]
-            order = list(dict.fromkeys(tidy["row"]))
-            figures[name + end] = lines(tidy.reset_index(drop=True), field, unit, title, order, zero=bool(end))
-    return figures
+    gains = by_seed(study, own_pairs(study)).rename(columns={"gain": "value"})[["column", "row", "seed", "value"]]
+    gains = data.drop(columns="value").merge(gains, on=["column", "row", "seed"])
+    name, score = f"over-{file_part(field)}", score_name(study.runs)
+    drawn = {
+        name: (data, f"{score} (%)", f"{capitalised(score)} over {field}"),
+        f"{name}-gain": (gains, gain_name(study), f"Gain over {field}"),
+    }
+    return {
+        file: lines(its.assign(row=its["label"], column=its["place"]), field, y, title)
+        for file, (its, y, title) in drawn.items()
+        if len(its)
+    }
 
 
 def _without(data: pd.DataFrame, field: str) -> pd.Series[str]:

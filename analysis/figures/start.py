@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import file_part, finish, looks, present, size, t_interval, ticks
+from vitinit.analysis.figures.style import file_part, finish, looks, panels, present, t_interval, ticks
 from vitinit.analysis.frame import Study, mean_distance
 from vitinit.analysis.tables.start import has_start, starts
 
@@ -36,17 +36,11 @@ def start(study: Study) -> dict[str, FacetGrid]:
 
     if not has_start(study):
         return {}
-    seed = {run.run_id: run.spec.seed for run in study.contents.done.values()}
     figures = {}
     for place, data in starts(study).groupby("column"):
-        data = data.assign(seed=data["run_id"].map(seed)).drop(columns="run_id").reset_index(drop=True)
-        rows, quantities = present(study.rows, data["row"]), present(TITLES, data["quantity"])
-        models = [run.spec.model for row in rows for run in study.cells[str(place), row]]
-        sides = {model.attention_side for model in models}  # None: not between all tokens
-        side = sides.pop() if len(sides) == 1 else None
+        quantities = present(TITLES, data["quantity"])
         grid = sns.relplot(
-            data,
-            kind="line",
+            data.reset_index(drop=True),
             x="layer",
             y="value",
             hue="row",
@@ -56,9 +50,11 @@ def start(study: Study) -> dict[str, FacetGrid]:
             col="quantity",
             col_order=quantities,
             facet_kws={"sharey": False, "legend_out": False},
-            **looks(rows, data["layer"].nunique()),
-            **size(len(quantities), 1.8, 4),
+            **looks(present(study.rows, data["row"])),
+            **panels(len(quantities), 1.6, 4),
         )
+        sides = {study.contents.done[run_id].spec.model.attention_side for run_id in data["run_id"]}
+        side = sides.pop() if len(sides) == 1 else None
         for quantity, axes in grid.axes_dict.items():
             if quantity in UNIFORM and side:
                 axes.axhline(UNIFORM[quantity](side), color="black", linewidth=0.8, linestyle=":")

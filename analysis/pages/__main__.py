@@ -2,7 +2,8 @@
 
 A study's page comes from its records by `analysis/pages/templates/study.md.j2`, or by a template of its own,
 `page.md.j2` in the study's folder, which extends it. A template `NAME.md.j2` beside the studies becomes
-`NAME.md`, a page over several of them. The same records give the same bytes.
+`NAME.md`, a page over several of them. The pictures that pages show are drawn, too. The same records give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.board import page as board_page
-from vitinit.analysis.pages.render import index, over_studies, page
+from vitinit.analysis.figures import style
+from vitinit.analysis.pages.render import index, page, pictures, render
 from vitinit.initializers.errors import VitinitError
 
 
@@ -33,35 +34,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace) -> None:
     found = frame.load_all(args.results, args.study)
-    studies = [study for study in found if study.contents.done]
+    studies = {study.name: study for study in found if study.contents.done}
     if not studies:
         found[0].require_runs()
-    folder = studies[0].folders[0]
-    texts = {study.name: page(study) for study in studies}
+    folder = found[0].folders[0]
+    texts = {name: page(study) for name, study in studies.items()}
     pages = {folder / name / "README.md": text for name, text in texts.items()}
     if not args.study:
         pages[folder / "README.md"] = index(texts)
-        if board := board_page(studies):
+        if board := board_page(studies.values()):
             pages[folder / "board.md"] = board
-        pages |= {path.with_suffix(""): over_studies(path) for path in sorted(folder.glob("*.md.j2"))}
-    if args.check:
-        _check(pages, args.results)
+        for path in sorted(folder.glob("*.md.j2")):
+            pages[path.with_suffix("")] = render(path.name, [folder])
+    drawn = {
+        folder / name / "figures" / file: grid
+        for name, text in texts.items()
+        for file, grid in pictures(studies[name], text).items()
+    }
+    if not args.check:
+        for path, text in pages.items():
+            command.write(path, text)
+            print(f"wrote {path}")
+        for path, grid in drawn.items():
+            command.folder(path.parent)
+            style.save_png(grid, path)
+            print(f"wrote {path}.png")
         return
-    for path, text in pages.items():
-        command.write(path, text)
-        print(f"wrote {path}")
-
-
-def _check(pages: dict[Path, str], results: list[Path] | None) -> None:
-    """Refuse pages that differ from what the records and templates give."""
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    stale += [path.with_name(f"{path.name}.png") for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
-        option = f" --results {' '.join(map(str, results))}" if results else ""
+        option = f" --results {' '.join(map(str, args.results))}" if args.results else ""
         raise VitinitError(
             f"{', '.join(map(str, stale))}: not what the records and the template give. Write the pages anew: "
             f"python -m vitinit.analysis.pages{option}"
         )
-    print(f"{len(pages)} pages are up to date")
+    print(f"{len(pages)} pages and {len(drawn)} pictures are up to date")
 
 
 if __name__ == "__main__":

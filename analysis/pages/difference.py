@@ -7,8 +7,7 @@ page whose records no longer bear its sentences is not written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.gains import written
@@ -18,7 +17,7 @@ from vitinit.initializers.errors import VitinitError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Interval, Paired
+    from vitinit.analysis.stats import Interval
 
 
 @dataclass(frozen=True)
@@ -31,29 +30,28 @@ class Difference:
     pooled: Interval | None = None
     """95 % interval with the noise of all rows, in the place of Student's."""
 
-    @cached_property
-    def pair(self) -> Paired:
-        """Statistics of the difference."""
-        from vitinit.analysis.stats import paired
-
-        found = paired(self.by_seed, 0 * self.by_seed)
-        if found is None or found.interval is None:
-            raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
-        return found
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return float(self.by_seed.mean())
 
     @property
     def interval(self) -> Interval:
         """95 % interval (Student's t, unless a pooled one is given)."""
-        assert self.pair.interval is not None
-        return self.pooled or self.pair.interval
+        from vitinit.analysis.stats import floats, t_interval
+
+        found = self.pooled or t_interval(floats(self.by_seed))
+        if found is None:
+            raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
+        return found
 
     def __str__(self) -> str:
-        return f"{signed(self.pair.mean, self.digits)} (95 % CI {self._ends(1)})"
+        return f"{signed(self.mean, self.digits)} (95 % CI {self._ends(1)})"
 
     @property
     def short(self) -> str:
         """For a cell of a table: `+2.20 [1.79, 2.60]`."""
-        return written(self.pair.mean, self.interval, self.digits)
+        return written(self.mean, self.interval, self.digits)
 
     @property
     def above(self) -> str:
@@ -63,7 +61,7 @@ class Difference:
             VitinitError: the interval does not lie above 0.
         """
         self._require(self.interval.low > 0, "above 0")
-        return f"{number(self.pair.mean, self.digits)} points (95 % CI {self._ends(1)})"
+        return f"{number(self.mean, self.digits)} points (95 % CI {self._ends(1)})"
 
     @property
     def below(self) -> str:
@@ -73,7 +71,7 @@ class Difference:
             VitinitError: the interval does not lie below 0.
         """
         self._require(self.interval.high < 0, "below 0")
-        return f"{number(-self.pair.mean, self.digits)} points (95 % CI {self._ends(-1)})"
+        return f"{number(-self.mean, self.digits)} points (95 % CI {self._ends(-1)})"
 
     @property
     def undetected(self) -> str:
@@ -83,7 +81,7 @@ class Difference:
             VitinitError: the interval does not contain 0.
         """
         self._require(0 in self.interval, "around 0")
-        return f"{signed(self.pair.mean, self.digits)}, 95 % CI {self._ends(1)}"
+        return f"{signed(self.mean, self.digits)}, 95 % CI {self._ends(1)}"
 
     @property
     def every(self) -> str:
@@ -96,12 +94,11 @@ class Difference:
         return "at every seed"
 
     def __sub__(self, other: Difference) -> Difference:
-        name = f"({self.name}) − ({other.name})"
-        return Difference(name, (self.by_seed - other.by_seed).dropna(), max(self.digits, other.digits))
+        return Difference(f"({self.name}) − ({other.name})", (self.by_seed - other.by_seed).dropna(), self.digits)
 
     def rounded(self, digits: int) -> Difference:
         """Return the same difference, written with so many decimals."""
-        return Difference(self.name, self.by_seed, digits)
+        return replace(self, digits=digits)
 
     def _ends(self, sign: int) -> str:
         low, high = sorted((sign * self.interval.low, sign * self.interval.high))
@@ -109,9 +106,8 @@ class Difference:
 
     def _require(self, holds: bool, claim: str) -> None:
         if not holds:
-            between = f"[{number(self.interval.low)}, {number(self.interval.high)}]"
             raise VitinitError(
-                f"the page says that {self.name} is {claim}; the records give {signed(self.pair.mean)} {between}. "
+                f"the page says that {self.name} is {claim}; the records give {written(self.mean, self.interval)}. "
                 "Change the sentence in the template"
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitinit.analysis import frame
 from vitinit.analysis.pages.difference import pooled_estimate
@@ -14,9 +14,7 @@ from vitinit.analysis.text import escape_markdown, number
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
-
-    from vitinit.analysis.board import Entry
+    from seaborn import FacetGrid
 
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
@@ -31,25 +29,36 @@ def page(study: frame.Study) -> str:
     Raises:
         VitinitError: no finished run, an error in the template, or a claim that the records do not bear.
     """
-    from jinja2 import TemplateError
-
     facts = Facts(study)
     name = f"{study.name}/{OWN}"
     if not any((folder / name).is_file() for folder in study.folders):
-        tuning = all(run.spec.dataset.evaluate_on == "val" for run in study.contents.done.values())
-        name = "tuning.md.j2" if tuning else "study.md.j2"
-    values: dict[str, Any] = {short: getattr(facts, short) for short in SHORT}
+        name = "tuning.md.j2" if set(study.runs["split"]) == {"val"} else "study.md.j2"
     try:
-        text = _environment(study.folders).get_template(name).render(facts=facts, **values)
-    except TemplateError as error:
-        line = getattr(error, "lineno", None)
-        where = f"{name}, line {line}" if line else name
-        raise VitinitError(f"template {where}: {error.message}") from None
-    except TypeError as error:  # a function is called with other arguments than it takes
-        raise VitinitError(f"template {name}: {error}") from None
+        return render(name, study.folders, facts=facts, **{short: getattr(facts, short) for short in SHORT})
     except VitinitError as error:
         raise VitinitError(f"page of study {study.name}: {error}") from None
-    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def pictures(study: frame.Study, text: str) -> dict[str, FacetGrid]:
+    """Draw the figures that a page shows, by the names of their files without the ending.
+
+    Raises:
+        VitinitError: the records do not give one of them.
+    """
+    from vitinit.analysis.curves.registry import CURVES
+    from vitinit.analysis.figures import style
+    from vitinit.analysis.figures.registry import FIGURES
+
+    style.set_defaults()
+    found = {}
+    for file in re.findall(r"\(figures/([^)]+)\.png\)", text):
+        name = file.partition("-")[0]
+        drawings = FIGURES if name in {drawing.name for drawing in FIGURES.entries()} else CURVES
+        figures = drawings.get(name).figures(study)
+        if file not in figures:
+            raise VitinitError(f"page of study {study.name}: the records give no figure {file}")
+        found[file] = figures[file]
+    return found
 
 
 def index(pages: dict[str, str]) -> str:
@@ -59,24 +68,17 @@ def index(pages: dict[str, str]) -> str:
         paragraphs = text.split("\n\n")
         if len(paragraphs) < 3:
             raise VitinitError(f"page of study {name}: has no question and answer, the paragraphs below its title")
-        _, question, answer, *_ = paragraphs
-        lines.append((name, *(" ".join(part.split()) for part in (question, answer))))
-    return _environment([]).get_template("index.md.j2").render(studies=lines)
+        lines.append((name, *(" ".join(part.split()) for part in paragraphs[1:3])))
+    return render("index.md.j2", studies=lines)
 
 
-def board(tables: Sequence[tuple[str, Sequence[Entry]]]) -> str:
-    """Return the board: for each setting its title and its entries in order."""
-    text = _environment([]).get_template("board.md.j2").render(tables=tables)
-    return re.sub(r"\n{3,}", "\n\n", text)
+def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
+    """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there.
 
-
-def over_studies(template: Path) -> str:
-    """Return a page over several studies, whose template names them by `study(NAME)`."""
-    return _environment([template.parent]).get_template(template.name).render()
-
-
-def _environment(folders: Sequence[Path]) -> Environment:
-    from jinja2 import FileSystemLoader, StrictUndefined
+    Raises:
+        VitinitError: an error in the template.
+    """
+    from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
     from jinja2.sandbox import SandboxedEnvironment
 
     environment = SandboxedEnvironment(  # a results folder may come from somebody else
@@ -91,7 +93,15 @@ def _environment(folders: Sequence[Path]) -> Environment:
         "pooled_estimate": pooled_estimate,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
-    return environment
+    try:
+        text = environment.get_template(name).render(values)
+    except TemplateError as error:
+        line = getattr(error, "lineno", None)
+        where = f"{name}, line {line}" if line else name
+        raise VitinitError(f"template {where}: {error.message}") from None
+    except TypeError as error:  # a function is called with other arguments than it takes
+        raise VitinitError(f"template {name}: {error}") from None
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _fixed(value: float, digits: int = 1) -> str:

@@ -32,7 +32,6 @@ def test_table_and_page_say_mean_iou_wherever_they_said_top1(tmp_path: Path) -> 
     assert difference is not None
     assert difference.mean == pytest.approx((5 + 6 + 6) / 3)
     grid = accuracy(study)["accuracy"]
-    assert grid.figure.get_suptitle() == "Mean IoU over epochs"
     assert grid.axes.flat[0].get_ylabel() == "test mean IoU (%)"
 
 

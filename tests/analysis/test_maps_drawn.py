@@ -10,11 +10,9 @@ import pytest
 from maps_records import DEPTH, TOKENS, keep, mapped, recorded
 
 from vitinit.analysis.curves.cka import cka
-from vitinit.analysis.curves.similarity import epochs, initializers
-from vitinit.analysis.curves.similarity import layers as cka_layers
+from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
-from vitinit.analysis.figures.attention import after, before, layers, training
-from vitinit.analysis.figures.kept import kept_at_one_seed
+from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.store import maps_path
 from vitinit.initializers.errors import VitinitError
@@ -84,15 +82,6 @@ def test_it_is_the_ratio_of_means_over_batches_of_a_sum_over_quadruples(draw):
     np.testing.assert_allclose(cka(grams(y, z), grams(x, z)), expected, rtol=1e-10)
 
 
-def test_features_that_are_centred_within_a_batch_give_the_same(draw):
-    """Kept Gram matrices are of such features, in float32."""
-    x, y = draw.normal(size=(4, 32, 50)) + 3, draw.normal(size=(4, 32, 40))
-    y[..., :20] += x[..., :20]
-    centred = [(a - a.mean(1, keepdims=True)) for a in (x, y)]
-    kept = grams(centred[0]).astype(np.float32), grams(centred[1]).astype(np.float32)
-    np.testing.assert_allclose(cka(*kept), cka(grams(x), grams(y)), atol=1e-5)
-
-
 def test_what_has_no_cka(draw):
     constant = np.ones((1, 2, 8, 8))
     assert np.isnan(cka(constant, grams(draw.normal(size=(2, 8, 3))))).all()
@@ -112,35 +101,21 @@ def heat(grid, panel):
     return its["cka"].to_numpy().reshape(side, side)
 
 
-def test_between_layers_before_and_after(study, kept):
-    ((name, grid),) = cka_layers(study).items()
-    assert name == "cka_layers-cifar10"
+def test_heat_maps_hold_cka_of_what_was_kept_all_rows_at_the_seed_of_most(study, kept):
+    (between,) = CURVES.get("cka_layers").figures(study).values()
     grams_ELBnn = kept["ConViT", 1].grams_ELBnn
-    np.testing.assert_allclose(heat(grid, "ConViT †, before"), cka(grams_ELBnn[0], grams_ELBnn[0]))
-    np.testing.assert_allclose(heat(grid, "ConViT †, after"), cka(grams_ELBnn[-1], grams_ELBnn[-1]))
+    np.testing.assert_allclose(heat(between, "ConViT †, after"), cka(grams_ELBnn[-1], grams_ELBnn[-1]))
+    (between,) = CURVES.get("cka_initializers").figures(study).values()
+    assert list(dict.fromkeys(between.data["one"])) == ["Trunc normal", "Mimetic", "ConViT †"], "at seed 1: most maps"
+    rows = np.stack([kept[row, 1].grams_ELBnn[-1, 2] for row in ("Trunc normal", "Mimetic", "ConViT")])
+    np.testing.assert_allclose(heat(between, "layer 3"), cka(rows, rows))
 
 
 def test_between_epochs_where_three_were_kept(study, kept):
-    ((name, grid),) = epochs(study).items()
+    ((name, grid),) = CURVES.get("cka_epochs").figures(study).items()
     assert name == "cka_epochs-cifar10-Mimetic"
-    for layer in range(DEPTH):
-        grams_EBnn = kept["Mimetic", 0].grams_ELBnn[:, layer]
-        np.testing.assert_allclose(heat(grid, f"layer {layer + 1}"), cka(grams_EBnn, grams_EBnn))
-
-
-def test_between_initialisations_at_one_seed_after_training(study, kept):
-    ((name, grid),) = initializers(study).items()
-    assert name == "cka_initializers-cifar10"
-    assert list(dict.fromkeys(grid.data["one"])) == ["Trunc normal", "Mimetic", "ConViT †"], "at seed 1: most maps"
-    rows = np.stack([kept[row, 1].grams_ELBnn[-1, 2] for row in ("Trunc normal", "Mimetic", "ConViT")])
-    np.testing.assert_allclose(heat(grid, "layer 3"), cka(rows, rows))
-
-
-def test_of_seeds_at_which_as_many_rows_have_kept_maps_the_first_counts(tmp_path):
-    for row, seed in itertools.product(("Mimetic", "Trunc normal"), (0, 1)):
-        keep(tmp_path, row, seed)
-    (runs,) = kept_at_one_seed(load([tmp_path])).values()
-    assert [run.record.spec.seed for run in runs.values()] == [0, 0]
+    grams_EBnn = kept["Mimetic", 1].grams_ELBnn[:, DEPTH - 1]
+    np.testing.assert_allclose(heat(grid, f"layer {DEPTH}"), cka(grams_EBnn, grams_EBnn))
 
 
 # --- attention ---
@@ -156,37 +131,23 @@ def times(map_NN):
     return np.maximum(map_NN.astype(np.float32) * TOKENS, 1 / 32)
 
 
-@pytest.mark.parametrize("draw", [before, after])
-def test_first_middle_and_last_layer_each_with_its_corner(study, kept, draw):
-    ((name, grid),) = draw(study).items()
-    assert name == f"attention_{draw.__name__}-cifar10"
-    maps_LHNN = kept["ConViT", 1].maps_ELHNN[0 if draw is before else -1]
-    for layer, panel in ((0, "first layer"), (1, "middle layer"), (3, "last layer")):
-        whole = times(maps_LHNN[layer, 0])
-        np.testing.assert_array_equal(shown(grid, "ConViT †", panel), whole)
-        corner = shown(grid, "ConViT †", f"{panel}, zoom")
-        np.testing.assert_array_equal(corner, whole[:24, :24], "three rows of eight tokens")
-    (box,) = grid.axes_dict["ConViT †", "first layer"].patches
-    assert box.get_bbox().bounds == (-0.5, -0.5, 24, 24)
-
-
-def test_before_and_after_beside_one_another(study, kept):
-    (grid,) = training(study).values()
-    its = kept["ConViT", 1]
-    np.testing.assert_array_equal(shown(grid, "ConViT †", "last layer, before"), times(its.before_LHNN[3, 0]))
-    np.testing.assert_array_equal(shown(grid, "ConViT †", "last layer, after"), times(its.after_LHNN[3, 0]))
-
-
-def test_all_layers_of_each_row(study, kept):
-    drawn = layers(study)
-    assert list(drawn) == [f"attention_layers-cifar10-{row}" for row in ("Trunc_normal", "Mimetic", "ConViT")]
-    found = shown(drawn["attention_layers-cifar10-Mimetic"], "after", "layer 2")
-    np.testing.assert_array_equal(found, times(kept["Mimetic", 0].after_LHNN[1, 0]))
+def test_first_middle_and_last_layer_before_and_after_training(study, kept):
+    maps_ELHNN = kept["ConViT", 1].maps_ELHNN
+    for when, epoch in (("before", 0), ("after", -1)):
+        ((name, grid),) = FIGURES.get(f"attention_{when}").figures(study).items()
+        assert name == f"attention_{when}-cifar10"
+        for layer, panel in ((0, "first layer"), (1, "middle layer"), (3, "last layer")):
+            whole = times(maps_ELHNN[epoch, layer, 0])
+            np.testing.assert_array_equal(shown(grid, "ConViT †", panel), whole)
+            corner = shown(grid, "ConViT †", f"{panel}, zoom")
+            np.testing.assert_array_equal(corner, whole[:24, :24], "three rows of eight tokens")
+        (grid,) = FIGURES.get("attention_training").figures(study).values()
+        np.testing.assert_array_equal(shown(grid, "ConViT †", f"last layer, {when}"), times(maps_ELHNN[epoch, 3, 0]))
 
 
 def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(tmp_path, capsys):
     keep(tmp_path, "Mimetic", 0, weights="b" * 64)
-    assert before(load([tmp_path])) == {}
+    assert FIGURES.get("attention_before").figures(load([tmp_path])) == {}
     keep(tmp_path, "Trunc normal", 0)
     path = maps_path(tmp_path, "small", recorded("Trunc normal").run_id)
     path.write_bytes(path.read_bytes()[:-100])

@@ -29,7 +29,7 @@ def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     for registry, entry in (
         (TABLES, Kind("_mine", 3, lambda study: True, broken)),
-        (FIGURES, Drawing("mine", 3, "why", "caption", broken, False)),
+        (FIGURES, Drawing("mine", "why", broken, "caption", 3)),
     ):
         registry.search()
         monkeypatch.setitem(registry.known, entry.name, entry)
