@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vitinit.analysis.gains import written
 from vitinit.analysis.text import number, signed
 from vitinit.initializers.errors import VitinitError
@@ -38,9 +40,9 @@ class Difference:
     @property
     def interval(self) -> Interval:
         """95 % interval (Student's t, unless a pooled one is given)."""
-        from vitinit.analysis.stats import floats, t_interval
+        from vitinit.analysis.stats import t_interval
 
-        found = self.pooled or t_interval(floats(self.by_seed))
+        found = self.pooled or t_interval(np.asarray(self.by_seed, dtype=float))
         if found is None:
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
         return found
