@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import frame
-from vitinit.analysis.pages.difference import pooled_estimate
+from vitinit.analysis.pages.difference import holm, pooled_estimate
 from vitinit.analysis.pages.facts import Facts
 from vitinit.analysis.text import escape_markdown, number
 from vitinit.initializers.errors import VitinitError
@@ -90,6 +90,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     )
     environment.filters |= {"md": escape_markdown, "fixed": _fixed}
     environment.globals |= {
+        "holm": holm,
         "pooled_estimate": pooled_estimate,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
