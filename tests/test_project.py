@@ -18,15 +18,13 @@ def locked(name: str) -> dict[str, str]:
     """Versions by package."""
     text = (ROOT / name).read_text(encoding="utf-8")
     assert "://" not in text, "no host of a registry"
-    assert text.count("==") > 50
-    assert not re.search(r"^[^ #].*==.*[^\\]$", text, re.MULTILINE), "each has hashes"
     return dict(re.findall(r"^([a-z0-9_.-]+)==(\S+)", text, re.MULTILINE))
 
 
 def test_the_lock_of_cuda_12_differs_from_the_other_in_torch_alone():
     lock, older = locked("requirements.lock"), locked("requirements-cuda12.lock")
-    apart = {name for name in lock.keys() & older.keys() if lock[name] != older[name]} | older.keys() - lock.keys()
-    assert [name for name in apart if not re.fullmatch(r"torch|torchvision|triton|cuda-.*|nvidia-.*", name)] == []
+    apart = {name for name, version in older.items() if lock.get(name) != version}
+    assert {name for name in apart if not re.match(r"torch|triton|cuda-|nvidia-", name)} == set()
     assert "nvidia-cuda-runtime-cu12" in older
 
 
@@ -34,11 +32,6 @@ def test_timm_is_the_one_that_was_tried():
     """Augmentation and ConViT reach into it, so each of its versions may compute something else."""
     (floor,) = re.findall(r'"timm>=(.*)"', PYPROJECT)
     assert floor == locked("requirements.lock")["timm"]
-
-
-def test_the_workflow_begins_with_the_oldest_python_that_is_supported():
-    (job,) = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"].values()
-    assert stated("requires-python") == f">={job['strategy']['matrix']['python'][0]}"
 
 
 def test_the_citation_names_this_version_and_the_papers_of_the_readme():
