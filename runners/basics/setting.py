@@ -13,17 +13,6 @@ from vitinit.initializers.errors import VitinitError
 
 
 @dataclass(frozen=True)
-class SaveInterval:
-    """Interval of saving: so many minutes, or so many optimiser steps, whichever comes first.
-
-    Where saving is slow, the minutes are stretched so that it takes no more than a hundredth of the time.
-    """
-
-    minutes: float = 5.0
-    steps: int | None = None
-
-
-@dataclass(frozen=True)
 class Execution:
     """Settings that change speed or place only: recorded, never part of a run's identity."""
 
@@ -55,7 +44,8 @@ class Setting:
     execution: Execution
     code: dict[str, Any]
     """Return value of `environment.code()` in the process that launched the study."""
-    checkpoint: SaveInterval = field(default_factory=SaveInterval)
+    checkpoint_minutes: float = 5.0
+    """How often a run saves where it is; 0 is after every step."""
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`, their average as `<run_id>.ema.pt`."""
     probes: bool = True

@@ -19,7 +19,7 @@ from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, lacks_compiler, several, unseen_gpu
-from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
+from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.choose import limited, planned_of
 from vitinit.runners.launching.execute import Tally, check_writable, execute
@@ -189,7 +189,7 @@ def _setting(
         execution=execution,
         code={**environment.code(), "argv": argv or environment.argv()},
         grace_s=max(Setting.grace_s, seconds),
-        checkpoint=SaveInterval(options.checkpoint_minutes),
+        checkpoint_minutes=options.checkpoint_minutes,
         keep_weights=options.keep_weights,
         probes=options.probes,
         keep_maps=options.keep_maps,

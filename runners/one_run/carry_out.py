@@ -12,7 +12,7 @@ from typing import NoReturn
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, located
+from vitinit.initializers.errors import VitinitError, cause, located
 from vitinit.runners.basics.gpu import BrokenDevice, out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped
@@ -53,69 +53,80 @@ def carry_out(
     """
     if world.rank:
         return _help(cell, setting, stop, world)
-    store, run_id = Store(setting.root), cell.run_id
     tracking = Tracking(cell, setting, on_event)
     end: End
     try:
-        with claims.held(claims.folder(setting.root, setting.study, run_id), stop) as claim:
-            _check_open(store.outcome(setting.study, run_id), setting, claim)
+        with claims.held(claims.folder(setting.root, setting.study, cell.run_id), stop) as claim:
+            _check_open(Store(setting.root).outcome(setting.study, cell.run_id), setting, claim)
             world.broadcast(BEGIN)
-
-            def tell(event: Event) -> None:
-                if row := event.epoch:
-                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
-                on_event(event)
-                tracking.event(event)
-
-            checkpoints = Checkpoints(
-                claim.path.parent, setting.checkpoint, lambda text: on_event(Event(run_id, trouble=text))
-            )
-            outcome: RunRecord | FailureRecord | None
-            try:
-                outcome = run(cell, setting, checkpoints, stop, tell, world)
-                assert outcome is not None
-            except Stopped:
-                raise
-            except Failed as error:
-                if error.kind == BrokenDevice.__name__:
-                    raise BrokenDevice(error.message) from None
-                outcome = failure(cell, setting, error.kind, error.message, error.trace)
-            except Exception as error:
-                busy = out_of_memory(error) or (isinstance(error, BrokenDevice) and error.busy)
-                if setting.sharing > 1 and busy:  # never in several processes
-                    return Unfinished(run_id, "crowded", "out of memory beside other runs; it is tried again alone")
-                if isinstance(error, BrokenDevice):
-                    raise
-                if world.size > 1 and not isinstance(error, Diverged):
-                    _give_up(cell, setting, error, world, claim)
-                if lost_device := _lost_device(error, cell, setting, world):
-                    raise lost_device from error
-                outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
-                if isinstance(error, Diverged):
-                    checkpoints.remove()
-            if claim.lost():
-                raise Stopped("another process has taken the run over")
-            record(outcome, store, checkpoints)
-            tracking.end(outcome)
-            if outcome.status == "done":
-                claim.finish()
-            end = outcome
+            end = _claimed(cell, setting, stop, on_event, world, claim, tracking)
     except claims.Taken as taken:
-        end = Unfinished(run_id, "elsewhere", str(taken))
+        end = Unfinished(cell.run_id, "elsewhere", str(taken))
     except Stopped as stopped:
-        end = Unfinished(run_id, "stopped", str(stopped))
-    except OSError as error:
-        refused = VitinitError(f"{cell.describe()}: {error}")
-        world.broadcast(refused)
-        raise refused from None
+        end = Unfinished(cell.run_id, "stopped", str(stopped))
     except Exception as error:
-        known = isinstance(error, VitinitError)
-        world.broadcast(error if known else VitinitError(f"{type(error).__name__} in rank 0: {error}"))
+        refused = error
+        if not isinstance(error, VitinitError):
+            refused = VitinitError(f"{cell.describe()}: {error if isinstance(error, OSError) else cause(error)}")
+        world.broadcast(refused)
+        if isinstance(error, OSError):
+            raise refused from None
         raise
     finally:
         tracking.end()
     world.broadcast(end)
     return end
+
+
+def _claimed(
+    cell: Cell,
+    setting: Setting,
+    stop: Stop,
+    on_event: Callable[[Event], None],
+    world: World,
+    claim: claims.Claim,
+    tracking: Tracking,
+) -> End:
+    """Carry out and record a run that this process, rank 0, has claimed."""
+
+    def tell(event: Event) -> None:
+        if row := event.epoch:
+            claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
+        on_event(event)
+        tracking.event(event)
+
+    checkpoints = Checkpoints(
+        claim.path.parent, setting.checkpoint_minutes, lambda text: on_event(Event(cell.run_id, trouble=text))
+    )
+    outcome: RunRecord | FailureRecord | None
+    try:
+        outcome = run(cell, setting, checkpoints, stop, tell, world)
+        assert outcome is not None
+    except Stopped:
+        raise
+    except Failed as error:
+        if error.kind == BrokenDevice.__name__:
+            raise BrokenDevice(error.message) from None
+        outcome = failure(cell, setting, error.kind, error.message, error.trace)
+    except Exception as error:
+        if setting.sharing > 1 and (out_of_memory(error) or (isinstance(error, BrokenDevice) and error.busy)):
+            return Unfinished(cell.run_id, "crowded", "out of memory beside other runs; it is tried again alone")
+        if isinstance(error, BrokenDevice):
+            raise
+        if world.size > 1 and not isinstance(error, Diverged):
+            _give_up(cell, setting, error, world, claim)
+        if lost_device := _lost_device(error, cell, setting, world):
+            raise lost_device from error
+        outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
+        if isinstance(error, Diverged):
+            checkpoints.remove()
+    if claim.lost():
+        raise Stopped("another process has taken the run over")
+    record(outcome, Store(setting.root), checkpoints)
+    tracking.end(outcome)
+    if outcome.status == "done":
+        claim.finish()
+    return outcome
 
 
 def _check_open(recorded: object, setting: Setting, claim: claims.Claim) -> None:

@@ -28,16 +28,14 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
         try:
             store.write(outcome)
         except VitinitError as error:
-            raise VitinitError(f"{error}; {_rescue(outcome, store, checkpoints)}") from None
+            raise VitinitError(f"{error}; {_rescue(outcome, store)}") from None
 
 
-def _rescue(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> str:
+def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
     try:
         path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
     except (OSError, VitinitError):
-        if checkpoints.exist():
-            return "the run's last checkpoint is kept: the same command goes on from there"
-        return "no checkpoint of it could be saved: the same command begins it anew"
+        return "the same command goes on from the run's last checkpoint"
     command = f"mv {shlex.quote(str(path))} {shlex.quote(f'{store.root / outcome.study}/')}"
     return f"the record is safe, put it in place when that can be written: {command}"
 

@@ -8,7 +8,6 @@ cannot be written, only costs the time of solving.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import time
@@ -18,33 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vitinit.benchmark.files.atomic import write_atomically
-
-LIMIT_BYTES = 2**30
-"""Size limit of the folder: beyond it the oldest files are removed."""
+from vitinit.runners.training.checkpoint import pack, unpack
 
 MACHINE = ("packages", "platform", "processor", "cpu", "blas", "cuda", "cudnn", "driver", "gpu", "flags", "variables")
 """Facts of an environment that fix the bits of a solution: the libraries, the processor, the number of threads, ..."""
 
 
-def folder() -> Path | None:
-    """Return the folder below $VITINIT_CACHE, $XDG_CACHE_HOME or ~/.cache; None where the first is `off`."""
-    ours = os.environ.get("VITINIT_CACHE", "")
-    if ours == "off":
-        return None
-    if ours:
-        return Path(ours) / "solutions"
-    given = os.environ.get("XDG_CACHE_HOME", "")
-    # As the specification of XDG has it, a relative path is not valid.
-    return Path(given if Path(given).is_absolute() else os.path.expanduser("~/.cache")) / "vitinit/solutions"  # noqa: PTH111
-
-
 @dataclass
 class Solutions:
-    """Solves, or reads what was solved before; see `initializers.registry.Remember`."""
+    """Solves, or reads what was solved before; see `initializers.registry.Remember`.
+
+    Files are below $VITINIT_CACHE, $XDG_CACHE_HOME/vitinit or ~/.cache/vitinit; with VITINIT_CACHE=off there are none.
+    """
 
     environment: dict[str, Any]
     """Provenance of this run, from `runners.basics.environment.environment`."""
@@ -55,54 +42,23 @@ class Solutions:
 
     def __call__(self, inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         """Return the result of `solve`, on the CPU where it was read; an error that it raises is passed on."""
-        if (root := folder()) is None:
+        cache = os.environ.get("VITINIT_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "vitinit")
+        if cache == "off":
             return solve()
-        path = root / f"{self._key(inputs)}.pt"
-        kept = _read(path)
-        if kept:
+        machine = {key: self.environment.get(key) for key in MACHINE}
+        key = hashlib.sha256()
+        for part in (json.dumps(machine, sort_keys=True).encode(), *inputs):
+            key.update(len(part).to_bytes(8, "big") + part)
+        path = Path(cache).expanduser() / f"solutions/{key.hexdigest()}"
+        with suppress(OSError, ValueError):
+            kept = unpack(path.read_bytes())
             self.seconds += kept["seconds"]
             self.reused = True
             return tuple(kept["solution"])
         start = time.perf_counter()
         solution = solve()
-        seconds = time.perf_counter() - start
-        content = io.BytesIO()
-        torch.save({"seconds": seconds, "solution": [part.contiguous().cpu() for part in solution]}, content)
+        kept = {"seconds": time.perf_counter() - start, "solution": [part.contiguous().cpu() for part in solution]}
         with suppress(OSError):
-            root.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, _digest(content.getbuffer()) + content.getbuffer())
-            _shrink(root)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, bytes(pack(kept)))
         return solution
-
-    def _key(self, inputs: Sequence[bytes]) -> str:
-        machine = {key: self.environment.get(key) for key in MACHINE}
-        digest = hashlib.sha256()
-        for part in (json.dumps(machine, sort_keys=True).encode(), *inputs):
-            digest.update(len(part).to_bytes(8, "big") + part)
-        return digest.hexdigest()
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """Read a solution at `path`; None if there is none, or it is damaged."""
-    try:
-        content = memoryview(path.read_bytes())
-    except OSError:
-        return None
-    if _digest(content[32:]) != content[:32]:
-        return None
-    kept: dict[str, Any] = torch.load(io.BytesIO(content[32:]), weights_only=True)
-    return kept
-
-
-def _digest(content: memoryview) -> bytes:
-    return hashlib.sha256(content).digest()
-
-
-def _shrink(root: Path) -> None:
-    """Remove the oldest files until the rest is small enough; what a killed process left behind counts too."""
-    files = sorted(((path.stat(), path) for path in root.iterdir()), key=lambda pair: pair[0].st_mtime, reverse=True)
-    size = 0
-    for stat, path in files:
-        size += stat.st_size
-        if size > LIMIT_BYTES:
-            path.unlink(missing_ok=True)

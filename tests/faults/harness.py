@@ -23,7 +23,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting
+from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import train
@@ -78,7 +78,7 @@ def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[C
     return grid.load(str(path)).cells
 
 
-def setting(root: Path, steps: int = 2, **fields: object) -> Setting:
+def setting(root: Path, minutes: float = 0.0, **fields: object) -> Setting:
     """Everything of a test in one folder; weights are kept to be compared."""
     values = {
         "root": root,
@@ -86,7 +86,7 @@ def setting(root: Path, steps: int = 2, **fields: object) -> Setting:
         "data_dir": root,
         "execution": Execution(device="cpu", threads=1, executor="inline"),
         "code": {},
-        "checkpoint": SaveInterval(steps=steps),
+        "checkpoint_minutes": minutes,
         "keep_weights": True,
         **fields,
     }

@@ -29,12 +29,12 @@ LEFT = {
 @pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))
 def test_a_kill_strikes_at_its_moment(tmp_path, moment):
     (cell, *_) = cells(tmp_path)
-    first = setting(tmp_path / "first", steps=3)
+    first = setting(tmp_path / "first")
     assert attempt(cell, first, Kill(moment, 1)) == -9
     patterns = {"claim": claims.CLAIM, "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
     assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
     if ALL:
-        last = setting(tmp_path / "last", steps=3)
+        last = setting(tmp_path / "last")
         assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
 
 
@@ -49,7 +49,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, t
         if sum(struck.values()) == KILLS:
             break
         kill = Kill.draw(dice)
-        where = setting(killed.root, steps=dice.choice((1, 2, 3)))
+        where = setting(killed.root, minutes=dice.choice((0, 0.001, 0.01)))
         exit_code = attempt(cell, where, kill)
         contents = Store(killed.root).read(killed.study)
         assert contents.problems == [], kill

@@ -9,7 +9,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.environment import source_hash
-from vitinit.runners.basics.setting import Execution, SaveInterval, Setting
+from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.cluster import Pack, carry_out_pack
 
 JOB = {
@@ -28,7 +28,7 @@ def pack(root: Path) -> Pack:
     """One run, which waits in its second epoch where `carried_out` carries it out."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
-    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, SaveInterval(steps=1))
+    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, 0.0)
     return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
 
 

@@ -30,7 +30,6 @@ from vitinit.initializers.methods.impulse.solvers import Gradient
 from vitinit.initializers.registry import Resources
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.machine import cores, default_device, lacks_compiler
-from vitinit.runners.basics.setting import SaveInterval
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.train import DTYPES, Training, train
@@ -160,7 +159,7 @@ def checkpoints(models: dict[str, ModelSpec], device: torch.device) -> None:
             parameter.grad = torch.zeros_like(parameter)
         state.optimizer.step()  # so that it has its moments
         with tempfile.TemporaryDirectory() as folder:
-            saved, content = Checkpoints(Path(folder), SaveInterval(), print), {"training": state.state_dict()}
+            saved, content = Checkpoints(Path(folder), 5.0, print), {"training": state.state_dict()}
             seconds = median(partial(saved.save, content, 1), device)
             size = max(file.stat().st_size for file in Path(folder).iterdir())
         print(f"{name}: {size / 1e6:.0f} MB in {seconds:.2f} s")

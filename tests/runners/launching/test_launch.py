@@ -27,7 +27,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment, machine
-from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting, Unfinished
+from vitinit.runners.basics.setting import Event, Execution, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs, local, snapshot
 from vitinit.runners.launching.estimate import estimate
@@ -295,7 +295,7 @@ def test_what_cannot_be_printed_ends_no_run(setting: Setting, executor: str, mon
     monkeypatch.setattr(Checkpoints, "save", lambda self, *_: self.report("no checkpoint: No space left on device"))
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
     execution = replace(setting.execution, executor=executor)
-    here = replace(setting, execution=execution, checkpoint=SaveInterval(steps=1))
+    here = replace(setting, execution=execution, checkpoint_minutes=0.0)
     display = Display(Console(file=Full(), width=200))
     with pytest.raises(OSError, match="No space left"):  # that of the last line, when all is over
         execute(cells, here, Inline() if executor == "inline" else Local(1), display)
@@ -332,7 +332,7 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.syspath_prepend(tmp_path)
     cell = Cell("hangs", spec(method=InitializerSpec(name="hangs:Hangs", params={"launcher": os.getpid()})))
-    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint=SaveInterval(steps=1))
+    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint_minutes=0.0)
     local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
         execute([cell], local, Local(1), Display(Console(file=out, width=200)))

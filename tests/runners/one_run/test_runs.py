@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from dataclasses import replace
 
 import pytest
@@ -21,14 +20,12 @@ from vitinit.benchmark.records.store import Store, weights_path
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, set_flags
-from vitinit.runners.basics.setting import Event, Execution, SaveInterval, Setting
+from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders import open_data
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.one_run.outcome import record
 from vitinit.runners.one_run.reproduce import check_possible, compare
-from vitinit.runners.training.checkpoint import Checkpoints
 from vitinit.runners.training.train import fingerprint
 
 
@@ -41,7 +38,7 @@ def _flags_as_before():
 
 def on_device(root, device: str) -> Setting:
     execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
-    return Setting(root, "faults", root, execution, {}, SaveInterval(steps=2), keep_weights=True)
+    return Setting(root, "faults", root, execution, {}, 0.0, keep_weights=True)
 
 
 def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
@@ -187,22 +184,6 @@ def test_ffcv_refuses_what_no_file_of_it_holds(tmp_path):
     for dataset in (on(val_size=10), on(train_draw="seed")):
         with pytest.raises(VitinitError, match="--loader resident"):
             open_data(dataset, 8, tmp_path, "ffcv")
-
-
-# What is said of a record that can be written nowhere.
-
-
-def test_only_a_checkpoint_that_there_is_is_said_to_be_kept(recorded, tmp_path, monkeypatch):
-    (tmp_path / "tiny").write_text("in the way")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    folder = tmp_path / "unfinished"
-    folder.mkdir()
-    checkpoints = Checkpoints(folder, SaveInterval(), pytest.fail)
-    with pytest.raises(VitinitError, match=r"no checkpoint of it could be saved: the same command begins it anew$"):
-        record(recorded, Store(tmp_path), checkpoints)
-    checkpoints.save({"step": 1}, 1)
-    with pytest.raises(VitinitError, match=r"last checkpoint is kept: the same command goes on from there$"):
-        record(recorded, Store(tmp_path), checkpoints)
 
 
 def test_a_dataset_names_its_main_metric(tmp_path, monkeypatch):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import timm
 import torch
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
@@ -20,10 +17,8 @@ from torch import nn
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from vitinit.analysis.curves.layers import more
 from vitinit.analysis.frame import load_all
-from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.models.registry import presets, spec_of
 from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.store import Store, maps_path
@@ -34,13 +29,10 @@ from vitinit.initializers.diagnostics import distances, measured, nonlocality, r
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.initializers.targets import impulse_targets
-from vitinit.runners.basics.setting import Event
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.one_run.observer import Observer
-from vitinit.runners.probes import masking
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
@@ -141,45 +133,6 @@ def test_reference_is_what_convit_logs_of_itself():
     assert found == [pytest.approx(each, rel=1e-5) for each in expected]
 
 
-def test_attention_with_a_bias_for_its_class_token_is_measured_without_the_maps_of_bare_patches():
-    sizes = {"img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 2, "num_heads": 4, "num_classes": 10}
-    model = timm.create_model("beit_base_patch16_224", **sizes)
-    model.blocks[0].attn.relative_position_bias_table.data.normal_()
-    images_BCHW = images_of(4)[..., :8, :8]
-    found = probe(model, images_BCHW, None, 0)
-    assert found.nonlocality_reference is None
-    maps = []
-    for block in model.blocks:
-        block.attn.fused_attn = False
-        block.attn.attn_drop.register_forward_hook(lambda _, inputs, output: maps.append(inputs[0]))
-    with torch.no_grad():
-        model.eval()(images_BCHW)
-    patches_LBHNN = torch.stack(maps)[..., 1:, 1:]
-    patches_LBHNN /= patches_LBHNN.sum(-1, keepdim=True)
-    entropy = -(patches_LBHNN * patches_LBHNN.log()).sum(-1).mean((1, 3))
-    assert found.attention_entropy == [pytest.approx(each.tolist(), rel=1e-4) for each in entropy]
-
-
-def test_gates_of_a_new_convit():
-    found = probe(model_of("convit_micro", "convit_gpsa"), images_of(2), None, 0)
-    assert found.gating == [[pytest.approx(0.731059, abs=1e-6)] * 4] * 2
-    assert probe(model_of("vit_micro"), images_of(2), None, 0).gating is None
-
-
-def test_targets_of_a_method_reach_the_probe():
-    """Each layer's own: with `per_layer` they differ, and a sharp solution has most of its attention there."""
-    spec = spec_of({**presets()["vit_micro"], "image_size": 16, "patch_size": 4})
-    params = {"kernel_size": 3, "per_layer": True, "weight_norm": 40.0, "position_scale": 8.0}
-    model, base = build_model(spec, 10), registry.build("kaiming_uniform", {})
-    method = registry.build("impulse", params, "method")
-    _, targets_LHNN = initialize(model, base, method, lambda name: stream(0, name))
-    assert targets_LHNN.shape == (3, 4, 16, 16)
-    assert not torch.equal(targets_LHNN[0], targets_LHNN[1])
-    found = probe(model, images_of(4), targets_LHNN, 0).impulse_mass
-    others = probe(model, images_of(4), targets_LHNN.roll(1, 0), 0).impulse_mass
-    assert np.mean(found[0]) > 0.5 > np.mean(others[0])
-
-
 def test_receptive_field_of_a_linear_model_is_known():
     """Each token becomes a sum of others: itself; its right neighbour; all but the first, which is nobody's."""
 
@@ -205,22 +158,6 @@ def test_receptive_field_of_a_linear_model_is_known():
     everywhere = np.mean([math.hypot(a - 2, b - 2) for a, b in list(np.ndindex(SIDE, SIDE))[1:]])
     assert receptive_field(model, images_of(3)).tolist() == pytest.approx([0, 1, everywhere], abs=1e-5)
     assert all(p.grad is None for p in model.parameters())
-
-
-def test_leaving_out_a_term_leaves_the_other_one():
-    model, images_BCHW = model_of("convit_micro", "convit_gpsa"), images_of(3)
-    model.eval()
-    whole = model(images_BCHW)
-    gates = [layer.module.gating_param for layer in attention_layers(model) if layer.gated]
-    for term, gate in (("content", 50.0), ("position", -50.0)):
-        with leaving_out(model, term, 1):
-            found = model(images_BCHW)
-        before = gates[0].data.clone()
-        gates[0].data.fill_(gate)
-        torch.testing.assert_close(found, model(images_BCHW))
-        gates[0].data.copy_(before)
-        assert not torch.allclose(found, whole)
-    torch.testing.assert_close(model(images_BCHW), whole, rtol=0, atol=0)
 
 
 @pytest.mark.long
@@ -253,13 +190,6 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     assert most.images == 1050
 
 
-def test_a_run_leaves_terms_out_on_a_hundredth_of_the_images_that_it_has_seen(tmp_path, monkeypatch):
-    """100 images in each of two epochs."""
-    monkeypatch.setattr(masking, "LEAST_IMAGES", 1)
-    record = carry_out(cell_of("convit", tmp_path), setting(tmp_path / "run"), Stop())
-    assert [found.images for found in record.masked] == [2, 2]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
@@ -289,7 +219,7 @@ def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):
     assert Store(tmp_path).read("faults").done[cell.run_id].probes == []
     assert troubles == [
         "probes are not recorded: the run began without them",
-        "attention maps are not kept: the run is past epoch 0, where it did not keep them",
+        "attention maps are not kept: the run is past an epoch where it did not keep them",
     ]
 
 
@@ -357,74 +287,6 @@ def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
         features = output_BND.flatten(1).double().numpy()
         features -= features.mean(0)
         np.testing.assert_allclose(maps.grams_ELBnn[2, layer, 1], features @ features.T, rtol=1e-4, atol=1e-3)
-
-
-def test_epochs_that_are_named_too_late_cost_their_maps_only(tmp_path):
-    """And maps that have been kept are not left out without a word."""
-    cell, heard = cell_of("mimetic", tmp_path, epochs=4), []
-    stopped_after(1, cell, setting(tmp_path / "run", keep_maps=True))
-    stopped_after(2, cell, setting(tmp_path / "run"), heard.append)
-    troubles = [event.trouble for event in heard if event.trouble]
-    assert troubles == ["the attention maps kept so far are not written: --keep-maps is not given any more"]
-    heard.clear()
-    carry_out(cell, setting(tmp_path / "run", keep_maps=True, maps_at=(1, 2, 3)), Stop(), heard.append)
-    late = "attention maps of epoch 1, 2 are not kept: the run is past epoch 1, where it did not keep them"
-    assert [event.trouble for event in heard if event.trouble] == [late]
-    record = Store(tmp_path / "run").read("faults").done[cell.run_id]
-    assert read_maps(tmp_path / "run", record).epochs == (0, 3, 4)
-
-
-def test_maps_without_those_of_the_end_are_not_written(tmp_path):
-    """A reader would take the file for a damaged one."""
-    images = SimpleNamespace(plain=lambda *asked: torch.zeros(64, 3, 8, 8))
-    troubles: list[str] = []
-    observer = Observer(images, 64, False, (0, 4), troubles.append)
-    kept = {0: (torch.zeros(2, 2, 4, 4).half(), torch.zeros(2, 1, 4, 4))}
-    observer.load_state_dict({"targets": None, "probes": [], "snapshots": kept}, 4)
-    assert troubles == ["attention maps are not kept: the run is past epoch 4, where it did not keep them"]
-    observer.keep("weights", tmp_path / "maps.npz")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_file_says_how_many_images_its_maps_are_of_where_there_are_few(tmp_path):
-    images = SimpleNamespace(plain=lambda *asked: torch.zeros(10, 3, 8, 8))
-    observer = Observer(images, 10, False, (0, 1), print)
-    kept = torch.zeros(2, 2, 4, 4).half(), torch.zeros(2, 1, 4, 4)
-    observer.load_state_dict({"targets": None, "probes": [], "snapshots": {0: kept, 1: kept}}, 1)
-    observer.keep("weights", tmp_path / "maps.npz")
-    assert np.load(tmp_path / "maps.npz")["images"] == 10
-
-
-def test_maps_that_cannot_be_written_cost_the_maps_only(tmp_path):
-    cell, where = cell_of("mimetic", tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
-    folder = maps_path(where.root, "faults", cell.run_id).parent
-    folder.parent.mkdir(parents=True)
-    folder.write_text("in the way")
-    heard: list[Event] = []
-    carry_out(cell, where, Stop(), heard.append)
-    assert cell.run_id in Store(where.root).read("faults").done
-    troubles = [event.trouble.partition(":")[0] for event in heard if event.trouble]
-    assert troubles == ["the attention maps are not kept"]
-
-
-@pytest.mark.parametrize(
-    ("model", "probes"),
-    [
-        ({"preset": "convmixer_micro", "image_size": 8, "patch_size": 1}, 0),
-        ({"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 2, "embed_dim": 48, "depth": 1}, 2),
-    ],
-)
-def test_a_model_whose_maps_cannot_be_kept_says_so(tmp_path, model, probes):
-    where = setting(tmp_path / "run", keep_maps=True)
-    cell = cell_of("mimetic", tmp_path, epochs=1)
-    spec = cell.spec.model_copy(update={"model": resolve_model(model), "method": None})
-    heard: list[Event] = []
-    carry_out(replace(cell, spec=spec), where, Stop(), heard.append)
-    troubles = [event.trouble for event in heard if event.trouble]
-    assert [trouble.partition(":")[0] for trouble in troubles] == ["attention maps are not kept"]
-    (record,) = Store(where.root).read(where.study).done.values()
-    assert len(record.probes) == probes
-    assert not maps_path(where.root, where.study, record.run_id).exists()
 
 
 # What every probe keeps to; and one that is added by one file is recorded and drawn.
