@@ -23,7 +23,6 @@ from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec, Recipe
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.loaders.decoded import DecodedLoader
 from vitinit.runners.loaders.full_size import FullSizeLoader
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
@@ -46,7 +45,7 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-class FromDisk(DecodedLoader):
+class FromDisk(Loader):
     """A loader whose images are in main memory, as FFCV's are."""
 
     name = "disk"
@@ -55,7 +54,9 @@ class FromDisk(DecodedLoader):
         super().__init__(data, *arguments)
         self._data = data
 
-    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(
+        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
+    ) -> Iterator[Tensor]:
         images = (getattr(self._data, split).images[numbers] for numbers in batches)
         return (each.pin_memory() for each in images) if self.pins else images
 

@@ -9,8 +9,7 @@ from vitinit.benchmark.image_files.beton import threads_kept
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.runners.basics.shard import Shard
-from vitinit.runners.loaders.base import ALONE, Loader
+from vitinit.runners.loaders.base import ALONE, Loader, Shard
 from vitinit.runners.loaders.choice import OpenedData, open_data
 from vitinit.runners.loaders.full_size import FullSizeLoader
 from vitinit.runners.loaders.resident import ResidentLoader

@@ -1,4 +1,4 @@
-"""Small jobs carried out beside one another, a few ahead of whoever takes their results."""
+"""Small jobs carried out beside one another, some ahead of whoever takes their results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 def carried_out(
-    jobs: Iterator[Callable[[], Result]], threads: int, beside: bool = False
+    jobs: Iterator[Callable[[], Result]], threads: int, ahead: int = 0, beside: bool = False
 ) -> Generator[Result, None, None]:
     """The results of the jobs, in order. However this ends, no thread is left.
 
@@ -24,7 +24,8 @@ def carried_out(
     Args:
         jobs: pure functions.
         threads: so many jobs at once; with 1, each is carried out when its result is asked for.
-        beside: no, but in a thread of its own: whoever takes the results has other work.
+        ahead: so many jobs are begun before their results are asked for; 0: one for each thread.
+        beside: one thread is one of its own too: whoever takes the results has other work.
     """
     if threads == 1 and not beside:
         for job in jobs:
@@ -46,7 +47,7 @@ def carried_out(
         torch.set_num_threads(before)
         for job in jobs:
             under_way.append(pool.submit(job))
-            if len(under_way) > threads:
+            if len(under_way) > (ahead or threads):
                 yield under_way.popleft().result()
         while under_way:
             yield under_way.popleft().result()

@@ -1,12 +1,12 @@
-"""Base of all loaders: this process's shard of a batch, and everything after decoding."""
+"""Base of all loaders: this process's part of a batch, and everything after decoding."""
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -26,7 +26,6 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip, joined, parted
 from vitinit.runners.augmentation.mixing import Erasing, draw_erasing, erase, mix
-from vitinit.runners.basics.shard import Shard
 from vitinit.runners.loaders.ahead import carried_out
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -38,12 +37,28 @@ AHEAD_BYTES = 2**28
 TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
 """So many bytes of batches are augmented at once, by type of device: threads of a CPU wait less for one another, and a
 GPU is given one large operation in place of several small ones."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One of `size` processes that share the batches of a run; alone by default."""
+
+    rank: int = 0
+    size: int = 1
+
+    def part(self, count: int, unit: int = 1) -> slice:
+        """This process's contiguous part of `count` items; the parts of all ranks cover each item exactly once.
+
+        Args:
+            count: how many items there are.
+            unit: so many neighbours (counted from item 0) always stay in one part.
+        """
+        units = -(-count // unit)
+        first, last = (units * rank // self.size for rank in (self.rank, self.rank + 1))
+        return slice(min(first * unit, count), min(last * unit, count))
+
+
 ALONE = Shard()
-
-
-def evaluation_batch(device: str, image_size: int) -> int:
-    """Return the evaluation batch size for images of so many pixels a side."""
-    return max(1, min(EVALUATION_BATCH[device], EVALUATION_BYTES // (4 * 3 * image_size**2)))
 
 
 class Loader(ABC):
@@ -58,14 +73,19 @@ class Loader(ABC):
 
     Attributes:
         name: what records call it.
+        numbers_on: the device on which `read` takes the numbers of images.
         steps: optimiser steps in an epoch.
         image_size: pixels a side.
         device: where the batches are.
         classes: how many there are.
-        metric: what is measured on the held-out images.
+        dense: True where targets are masks.
+        metric: the main metric on the held-out images; a run sets it to the one that its dataset names.
+        part: this process's part of every batch.
+        pins: True where batches wait in page-locked memory, which a GPU reads while the host goes on.
     """
 
     name: ClassVar[str]
+    numbers_on = torch.device("cpu")
 
     def __init__(
         self,
@@ -81,20 +101,19 @@ class Loader(ABC):
             raise VitinitError(
                 f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
             )
-        self.recipe, self.seed, self.device = recipe, seed, device
-        self.pins = device.type == "cuda"
-        """True where batches wait in page-locked memory, which a GPU reads while the host goes on."""
+        self.recipe, self.seed, self.device, self.pins = recipe, seed, device, device.type == "cuda"
         self.augmentations = augmentations.of_recipe(recipe)
+        self.image_size, self.classes = data.image_size, len(data.classes)
         self.steps = len(data.train.labels) // recipe.batch_size
-        self.evaluation_batch = evaluation_batch(device.type, data.image_size)
+        self.evaluation_batch = max(
+            1, min(EVALUATION_BATCH[device.type], EVALUATION_BYTES // (4 * 3 * data.image_size**2))
+        )
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
-        """This process's part of every batch."""
-        self.held_out_part = shard.part(len(data.held_out.labels))
-        """This process's part of the images that accuracy is measured on."""
-        self.image_size = data.image_size
-        self._labels, self.classes = data.train.labels.to(device), len(data.classes)
+        self._held_out = shard.part(len(data.held_out.labels))
+        self._labels = data.train.labels.to(device)
+        self._held_out_labels = data.held_out.labels[self._held_out].to(device)
+        self.dense = self._labels.ndim > 1
         self.metric = main_metric(None, self.dense, None)
-        """The main metric; a run sets it to the one that its dataset names."""
         if self.dense:
             recipe.check_masks()
         mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
@@ -107,22 +126,67 @@ class Loader(ABC):
         self._scale_CHW = (1 / (255 * std_CHW)).float().to(device)
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
 
-    @property
-    def dense(self) -> bool:
-        """True where targets are masks."""
-        return self._labels.ndim > 1
-
     @abstractmethod
+    def read(
+        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
+    ) -> Iterator[Tensor]:
+        """Images by their numbers, uint8, B x 3 x S x S.
+
+        Args:
+            split: the whole of it.
+            batches: numbers B of each, on `numbers_on`; all batches but the last are equally large.
+            epoch: that they are trained on in; a loader that crops images as it decodes them crops for it. None: plain.
+        """
+
     def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
+        """This process's part of the batches of one epoch (counted from 0), from one of its steps on.
 
-    @abstractmethod
+        All of augmentation is on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
+        """
+        size = self.recipe.batch_size
+        order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on, non_blocking=True)
+        batches = order.view(-1, size)[:, self.part].unbind()
+        numbered = zip(itertools.count(first_step), self.read("train", batches, epoch), batches)
+
+        batch_bytes, threads = 4 * size * 3 * self.image_size**2, 1
+        room = TOGETHER_BYTES[self.device.type]
+        if not self.pins:
+            threads = torch.get_num_threads() if self.augmentations else 1
+            room = min(room, AHEAD_BYTES // (threads + 1))
+        # a short epoch keeps all threads busy, two jobs for each
+        together = max(1, min(room // batch_bytes, (self.steps - first_step) // (2 * threads)))
+        erasing = partial(self._erasing, epoch)
+        drawn_ahead = carried_out((partial(erasing, step) for step in range(first_step, self.steps)), 1, beside=True)
+
+        def erasing_of(step: int) -> Erasing:
+            return next(drawn_ahead) if self.pins else erasing(step)
+
+        def jobs() -> Iterator[Callable[[], Sequence[tuple[Tensor, Tensor]]]]:
+            while taken := list(itertools.islice(numbered, together if self.augmentations else 1)):
+                # drawn here: it seeds global generators, which only one thread may
+                drawn = [
+                    np.concatenate([self.drawn(*each, numbers, epoch, step) for step, _, numbers in taken])
+                    for each in self.augmentations
+                ]
+                yield partial(self._augmented, taken, drawn, epoch, erasing_of)
+
+        ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
+        with closing(drawn_ahead), closing(carried_out(jobs(), ahead)) as groups:
+            for group in groups:
+                yield from group
+
     def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the images that accuracy is measured on, in file order."""
+        numbers = torch.arange(self._held_out.start, self._held_out.stop, device=self.numbers_on)
+        batches = numbers.split(self.evaluation_batch) if len(numbers) else ()
+        labels = self._held_out_labels.split(self.evaluation_batch)
+        for images, labels_B in zip(self.read("held_out", batches), labels, strict=False):
+            yield self.normalise(images), labels_B
 
-    @abstractmethod
     def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
+        (images,) = self.read(split, [numbers.to(self.numbers_on)])
+        return self.normalise(images)
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
         """uint8 0..255 to float32 on the device: share of 255, minus mean, over standard deviation, in one pass."""
@@ -132,88 +196,6 @@ class Loader(ABC):
     def order(self, epoch: int) -> Tensor:
         """The order of the training images in one epoch. It is the same for every loader."""
         return torch.randperm(len(self._labels), generator=stream(self.seed, "order", epoch))
-
-    def augmented(
-        self, batches: Iterator[tuple[Tensor, Tensor]], epoch: int, first_step: int
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of augmentation, on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
-
-        Args:
-            batches: this process's part of each: images, uint8, B x 3 x S x S, and which training images they are.
-            epoch: counted from 0.
-            first_step: of the epoch, that of the first batch.
-        """
-
-        numbered, batch_bytes = enumerate(batches, first_step), 4 * self.recipe.batch_size * 3 * self.image_size**2
-        on_cpu, most = self.device.type == "cpu", TOGETHER_BYTES[self.device.type]
-        threads = torch.get_num_threads() if on_cpu and self.augmentations else 1
-        room = (min(most, AHEAD_BYTES // (threads + 1)) if on_cpu else most) // batch_bytes
-        # a short epoch keeps all threads busy, two jobs for each
-        together = max(1, min(room, (self.steps - first_step) // (2 * threads))) if self.augmentations else 1
-
-        erasing = partial(self._erasing, epoch)
-        drawn_ahead = carried_out((partial(erasing, step) for step in range(first_step, self.steps)), 1, beside=True)
-
-        def jobs() -> Iterator[Callable[[], Iterable[tuple[Tensor, Tensor]]]]:
-            while taken := list(itertools.islice(numbered, together)):
-                # drawn here: it seeds global generators, which only one thread may
-                drawn = [
-                    np.concatenate([self.drawn(*each, numbers, epoch, step) for step, (_, numbers) in taken])
-                    for each in self.augmentations
-                ]
-                changed = partial(self._changed, taken, drawn, epoch)
-                yield partial(list, changed(erasing)) if on_cpu else partial(changed, lambda _: next(drawn_ahead))
-
-        ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
-        with closing(drawn_ahead), closing(carried_out(jobs(), ahead)) as groups:
-            for group in groups:
-                yield from group
-
-    def _changed(
-        self,
-        taken: Sequence[tuple[int, tuple[Tensor, Tensor]]],
-        drawn: Sequence[np.ndarray],
-        epoch: int,
-        erasing: Callable[[int], Erasing],
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of an epoch, augmented. No image depends on how many are augmented at once."""
-        batches = [self.crop_and_flip(self._moved(*batch), epoch, step) for step, batch in taken]
-        if drawn:
-            sizes = [len(images) for images in batches]
-            images_BCHW = torch.cat(batches)
-            for (_, augmentation), numbers_BN in zip(self.augmentations, drawn, strict=True):
-                images_BCHW = augmentation.apply(images_BCHW, numbers_BN, self._fill)
-            batches = list(images_BCHW.split(sizes))
-        for images, (step, (_, numbers)) in zip(batches, taken, strict=True):
-            yield self._finish(images, numbers, epoch, step, erasing)
-
-    def _moved(self, images_BCHW: Tensor, numbers_B: Tensor) -> Tensor:
-        """All whose pixels crop and flip move: images, and masks as one more channel."""
-        images = self._sent(images_BCHW)
-        return joined(images, self._targets(numbers_B)) if self.dense else images
-
-    def _sent(self, images_BCHW: Tensor) -> Tensor:
-        return images_BCHW.to(self.device, non_blocking=True).contiguous()
-
-    def _targets(self, numbers_B: Tensor) -> Tensor:
-        return self._labels.index_select(0, numbers_B.to(self.device, non_blocking=True))
-
-    def _erasing(self, epoch: int, step: int) -> Erasing:
-        shape = 3, self.image_size, self.image_size
-        drawn = draw_erasing(self.recipe, shape, self.seed, epoch, step, self.part)
-        return replace(drawn, noise=drawn.noise.pin_memory()) if self.pins else drawn
-
-    def _finish(
-        self, images_BCHW: Tensor, numbers_B: Tensor, epoch: int, step: int, erasing: Callable[[int], Erasing]
-    ) -> tuple[Tensor, Tensor]:
-        recipe, first = self.recipe, step * self.recipe.batch_size + self.part.start
-        images, targets = parted(images_BCHW) if self.dense else (images_BCHW, self._targets(numbers_B))
-        if recipe.mixes:
-            images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
-        images = self.normalise(images)
-        if recipe.random_erasing:
-            images = erase(images, erasing(step))
-        return images, targets
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
         """The first part of augmentation. Draws are of batches: each process draws for the whole of it."""
@@ -227,3 +209,51 @@ class Loader(ABC):
         """Draw the changes of an augmentation for these images. Each process draws for the whole batch."""
         seed = derive(self.seed, stream, epoch, step)
         return augmentation.draw(self.recipe.batch_size, self.image_size, seed)[self.part]
+
+    def _augmented(
+        self,
+        taken: Sequence[tuple[int, Tensor, Tensor]],
+        drawn: Sequence[np.ndarray],
+        epoch: int,
+        erasing: Callable[[int], Erasing],
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Some batches of an epoch, augmented. No image depends on how many are augmented at once.
+
+        Args:
+            taken: step, images and their numbers, of each batch.
+            drawn: what is drawn of each augmentation by name, for all images.
+            epoch: counted from 0.
+            erasing: what is erased in a step.
+        """
+        recipe, labels, batches = self.recipe, [], []
+        for step, images_BCHW, numbers in taken:
+            labels.append(self._labels.index_select(0, numbers.to(self.device, non_blocking=True)))
+            images = self._sent(images_BCHW)
+            # what moves pixels moves masks, as one more channel
+            images = joined(images, labels[-1]) if self.dense else images
+            batches.append(self.crop_and_flip(images, epoch, step))
+        if drawn:
+            images, sizes = torch.cat(batches), [len(images) for images in batches]
+            for (_, augmentation), numbers_BN in zip(self.augmentations, drawn, strict=True):
+                images = augmentation.apply(images, numbers_BN, self._fill)
+            batches = list(images.split(sizes))
+        finished = []
+        for images, targets, (step, *_) in zip(batches, labels, taken, strict=True):
+            if self.dense:
+                images, targets = parted(images)
+            if recipe.mixes:
+                first = step * recipe.batch_size + self.part.start
+                images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
+            images = self.normalise(images)
+            if recipe.random_erasing:
+                images = erase(images, erasing(step))
+            finished.append((images, targets))
+        return finished
+
+    def _sent(self, images_BCHW: Tensor) -> Tensor:
+        return images_BCHW.to(self.device, non_blocking=True).contiguous()
+
+    def _erasing(self, epoch: int, step: int) -> Erasing:
+        shape = 3, self.image_size, self.image_size
+        drawn = draw_erasing(self.recipe, shape, self.seed, epoch, step, self.part)
+        return replace(drawn, noise=drawn.noise.pin_memory()) if self.pins else drawn

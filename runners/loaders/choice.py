@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 
@@ -39,9 +38,9 @@ def open_data(
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     A streamed dataset (ImageNet) has its own loader, whatever is asked for, and so has one whose images the recipe
-    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
-    What is to run `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
-    Of `runs` that share the device each holds images of its own.
+    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images. What is to run
+    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process. Of `runs` that
+    share the device each holds images of its own.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
@@ -49,50 +48,36 @@ def open_data(
     """
     if reason := registry.unavailable(spec, data_dir):
         raise VitinitError(reason)
-    why, own_loader = "", cropped or registry.get(spec.name).streamed
+    dataset, why = registry.get(spec.name), ""
+    own_loader = cropped or dataset.streamed
     if loader == "auto" and not own_loader:
-        size, memory = datasets.decoded_size(spec, image_size, data_dir), device_memory(device, elsewhere)
-        loader = choose(size, memory, runs)
+        size = datasets.decoded_size(spec, image_size, data_dir)
+        memory, share = device_memory(device, elsewhere), min(RESIDENT_SHARE, SHARED / runs)
+        loader = "resident" if size <= share * memory else "ffcv"
         shared = f", which {runs} runs share" if runs > 1 else ""
-        way_out = "--loader resident or fewer --workers keep it" if runs > 1 else "--loader resident keeps it"
         why = (
-            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share(runs):.0%} of the "
-            f"{memory / 1e9:.1f} GB of memory{shared}, so FFCV has to read it ({way_out} in memory): "
+            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of the "
+            f"{memory / 1e9:.1f} GB of memory{shared}, so FFCV has to read it (--loader resident keeps it in memory): "
         )
     if loader != "ffcv" or own_loader:
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
     try:
-        if registry.get(spec.name).dense:
+        if dataset.dense:
             raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
         return load_beton(spec, image_size, data_dir)
     except VitinitError as error:
         raise VitinitError(f"{why}{error}") from None
 
 
-def choose(decoded: int, memory: int, runs: int = 1) -> Literal["resident", "ffcv"]:
-    """Return the loader that `auto` means for so many bytes of decoded images and of memory that so many runs share."""
-    return "resident" if decoded <= share(runs) * memory else "ffcv"
-
-
-def share(runs: int) -> float:
-    """Return the share of a device's memory that images of one of so many runs may take."""
-    return min(RESIDENT_SHARE, SHARED / runs)
-
-
 def device_memory(device: str, elsewhere: bool = False) -> int:
-    """Bytes of memory of a device, at most those of this machine: images are decoded there.
+    """Bytes of memory of a device, at most those that this process may take here: images are decoded there.
 
     Where the GPU is another machine's (a job is being handed over), those of this one.
     """
-    memory = physical_memory() if elsewhere else main_memory()
+    memory = min([physical_memory(), *([] if elsewhere else cgroup_limits())])
     if device.startswith("cuda") and torch.cuda.is_available():
         return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
     return memory
-
-
-def main_memory() -> int:
-    """Bytes that this process may take: this machine's memory, or less where a container or a job has a limit."""
-    return min([physical_memory(), *cgroup_limits()])
 
 
 def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[int]:

@@ -20,16 +20,14 @@ from torch import Tensor
 from vitinit.benchmark.image_files.beton import BetonData, damaged, threads_kept
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.runners.basics.shard import Shard
-from vitinit.runners.loaders.base import ALONE
-from vitinit.runners.loaders.decoded import DecodedLoader
+from vitinit.runners.loaders.base import ALONE, Loader, Shard
 
 SILENT_S = 300.0
 """After so many seconds without a batch, a run fails: FFCV itself would wait for ever."""
 POLL_S = 0.2
 
 
-class FfcvLoader(DecodedLoader):
+class FfcvLoader(Loader):
     """A loader of images that were decoded once and for all (`vitinit data prepare`) and are read with FFCV.
 
     One thread reads a few batches ahead: to copy pixels is all it has to do. FFCV compiles itself when it is imported
@@ -53,7 +51,9 @@ class FfcvLoader(DecodedLoader):
         except Exception as error:  # of many types
             raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
 
-    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(
+        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
+    ) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, in main memory; for a GPU the channels are last there.
 
         Raises:

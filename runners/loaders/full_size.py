@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -23,17 +22,12 @@ from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations.operations.timm_draws import put_back
 from vitinit.benchmark.augmentations.registry import Augmentation
-from vitinit.benchmark.image_files.arrays import Source
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
-from vitinit.runners.basics.shard import Shard
-from vitinit.runners.loaders.base import ALONE, Loader
+from vitinit.runners.loaders.ahead import carried_out
+from vitinit.runners.loaders.base import ALONE, Loader, Shard
 
-Change = Callable[[Image.Image], Image.Image]
-
-AHEAD = 1
-"""So many batches are decoded while one is trained on."""
 CROP_ATTEMPTS = 10
 TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 """One of them is drawn for each random resized crop, as timm does by default."""
@@ -50,36 +44,27 @@ class FullSizeLoader(Loader):
         super().__init__(data, recipe, seed, device, shard)
         self.data = data
 
-    def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the batches of one epoch (counted from 0), from one of its steps on."""
-        size, order = self.recipe.batch_size, self.order(epoch)
-        batches = (order[step * size : (step + 1) * size][self.part] for step in range(first_step, self.steps))
-        changes = self._training_changes(epoch)
-        yield from self.augmented(self._decoded(self.data.train, batches, changes), epoch, first_step)
+    def read(
+        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
+    ) -> Iterator[Tensor]:
+        """Images by their numbers, uint8, B x 3 x S x S, decoded a batch ahead; of an epoch, cropped and flipped."""
+        images_of, size = getattr(self.data, split), self.image_size
 
-    def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's part of the images that accuracy is measured on, in file order."""
-        numbers = torch.arange(len(self.data.held_out.labels))[self.held_out_part]
-        for images, batch in self._decoded(
-            self.data.held_out, iter(numbers.split(self.evaluation_batch)), self._plain_changes
-        ):
-            yield self.normalise(images), self.data.held_out.labels[batch].to(self.device)
+        def decoded(number: int) -> np.ndarray:
+            image = images_of.image(number)
+            if epoch is None:
+                return np.asarray(central_crop(image, size, self.recipe.crop_pct))
+            draws = random.Random(derive(self.seed, "augment", epoch, number))
+            return np.asarray(crop_and_flip(image, size, self.recipe, draws))
 
-    def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
-        """These images of the whole split, normalised, without augmentation."""
-        images_of = self.data.train if split == "train" else self.data.held_out
-        ((images, _),) = self._decoded(images_of, iter([numbers]), self._plain_changes)
-        return self.normalise(images)
-
-    def _plain_changes(self, numbers: list[int]) -> list[Change]:
-        return [lambda image: central_crop(image, self.data.image_size, self.recipe.crop_pct)] * len(numbers)
-
-    def _training_changes(self, epoch: int) -> Callable[[list[int]], list[Change]]:
-        def changes(numbers: list[int]) -> list[Change]:
-            seeds = (derive(self.seed, "augment", epoch, number) for number in numbers)
-            return [CropAndFlip(self.recipe, self.data.image_size, seed) for seed in seeds]
-
-        return changes
+        jobs = (partial(decoded, number) for numbers in batches for number in numbers.tolist())
+        ahead = 2 * max(map(len, batches), default=0)
+        with closing(carried_out(jobs, torch.get_num_threads(), ahead, beside=True)) as images:
+            for numbers in batches:
+                batch = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
+                for place, image in zip(batch.numpy(), images, strict=False):
+                    place[:] = image.transpose(2, 0, 1)
+                yield batch
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
         """Nothing: this was done when they were decoded."""
@@ -89,58 +74,16 @@ class FullSizeLoader(Loader):
         """Draw the changes of an augmentation for these images. Draws are of images."""
         seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
         with put_back():
-            return np.concatenate([augmentation.draw(1, self.data.image_size, seed) for seed in seeds])
-
-    def _decoded(
-        self, split: Source, batches: Iterator[Tensor], changes: Callable[[list[int]], list[Change]]
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches of uint8 images B x 3 x S x S with their numbers, in order, decoded a little ahead.
-
-        An error in a thread is raised here. However this ends, no thread is left.
-        """
-        size = self.data.image_size
-        under_way: deque[tuple[Tensor, Tensor, list[Future[None]]]] = deque()
-        pool = ThreadPoolExecutor(max(1, torch.get_num_threads()), thread_name_prefix="decode")
-
-        def work(number: int, change: Change, into: np.ndarray) -> None:
-            into[:] = np.asarray(change(split.image(number))).transpose(2, 0, 1)
-
-        def begin(numbers: Tensor) -> None:
-            images = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
-            listed = numbers.tolist()
-            jobs = zip(listed, changes(listed), images.numpy(), strict=True)
-            under_way.append((images, numbers, [pool.submit(work, *job) for job in jobs]))
-
-        try:
-            while True:
-                while len(under_way) <= AHEAD and (numbers := next(batches, None)) is not None:
-                    begin(numbers)
-                if not under_way:
-                    return
-                images, numbers, futures = under_way.popleft()
-                for future in futures:
-                    future.result()
-                yield images, numbers
-        finally:
-            pool.shutdown(cancel_futures=True)
+            return np.concatenate([augmentation.draw(1, self.image_size, seed) for seed in seeds])
 
 
-@dataclass(frozen=True)
-class CropAndFlip:
-    """The first part of the augmentation of one training image."""
-
-    recipe: Recipe
-    size: int
-    seed: int
-
-    def __call__(self, image: Image.Image) -> Image.Image:
-        """The image, cropped to `size` x `size`, and mirrored or not."""
-        draws = random.Random(self.seed)
-        if self.recipe.crop_scale:
-            image = random_resized_crop(image, self.size, self.recipe.crop_scale, self.recipe.crop_ratio, draws)
-        else:
-            image = central_crop(image, self.size, self.recipe.crop_pct)
-        return ImageOps.mirror(image) if draws.random() < self.recipe.hflip else image
+def crop_and_flip(image: Image.Image, size: int, recipe: Recipe, draws: random.Random) -> Image.Image:
+    """The first part of the augmentation of one training image: size x size of it, mirrored or not."""
+    if recipe.crop_scale:
+        image = random_resized_crop(image, size, recipe.crop_scale, recipe.crop_ratio, draws)
+    else:
+        image = central_crop(image, size, recipe.crop_pct)
+    return ImageOps.mirror(image) if draws.random() < recipe.hflip else image
 
 
 def central_crop(image: Image.Image, size: int, crop_pct: float) -> Image.Image:

@@ -10,12 +10,10 @@ from torch import Tensor
 
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.basics.shard import Shard
-from vitinit.runners.loaders.base import ALONE
-from vitinit.runners.loaders.decoded import DecodedLoader
+from vitinit.runners.loaders.base import ALONE, Loader, Shard
 
 
-class ResidentLoader(DecodedLoader):
+class ResidentLoader(Loader):
     """A loader of images that are on the device from the beginning, as uint8, and are augmented there."""
 
     name: ClassVar[str] = "resident"
@@ -23,11 +21,10 @@ class ResidentLoader(DecodedLoader):
     def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         super().__init__(data, recipe, seed, device, shard)
         self.numbers_on = device
-        self._images = {
-            "train": data.train.images.to(device),
-            "held_out": data.held_out.images.to(device),
-        }
+        self._images = {"train": data.train.images.to(device), "held_out": data.held_out.images.to(device)}
 
-    def read(self, split: Literal["train", "held_out"], batches: Sequence[Tensor]) -> Iterator[Tensor]:
+    def read(
+        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
+    ) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
         return (self._images[split].index_select(0, numbers) for numbers in batches)

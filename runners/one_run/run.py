@@ -31,6 +31,7 @@ from vitinit.runners.basics.environment import differences, environment, gpu_usa
 from vitinit.runners.basics.setting import Event, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.outcome import now
 from vitinit.runners.one_run.solutions import Solutions
 from vitinit.runners.probes.keeping import keep_weights
@@ -137,7 +138,7 @@ class Run:
             spec.dataset, size, setting.data_dir, execution.loader, device, spec.seed, cropped, runs=runs
         )
         stop.check()
-        self.loader = make_loader(self.data, spec.recipe, spec.seed, self.device, world.shard)
+        self.loader = make_loader(self.data, spec.recipe, spec.seed, self.device, Shard(world.rank, world.size))
         self.loader.metric = datasets.get(spec.dataset.name).main_metric
         self.execution = replace(execution, loader=self.loader.name)
         self.base = registry.build(spec.base.name, spec.base.params, "base")

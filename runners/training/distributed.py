@@ -30,7 +30,6 @@ from torch.nn.parallel import DistributedDataParallel
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.machine import several, usable_cores
-from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
@@ -66,11 +65,6 @@ class World:
     group: dist.ProcessGroup | None = None
     """gloo, whatever the gradients take: what is said here needs no GPU and waits for none."""
     store: Store | None = None
-
-    @property
-    def shard(self) -> Shard:
-        """This process's part of everything that is shared out."""
-        return Shard(self.rank, self.size)
 
     def device(self, name: str) -> torch.device:
         """The device of this process, where the run computes on `cpu` or `cuda`.

@@ -21,8 +21,8 @@ from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import AugmentationSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
-from vitinit.runners.basics.shard import Shard
 from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import Shard
 
 FILL = fill_color((0.5, 0.25, 0.125))
 CPU = torch.device("cpu")

@@ -19,8 +19,8 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.augmentation.mixing import draw_erasing, erase, mix
-from vitinit.runners.basics.shard import Shard
 from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import Shard
 
 CLASSES = 5
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 
 from tests.random_images import random_data
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.loaders import ahead, make_loader
+from vitinit.runners.loaders import make_loader
 from vitinit.runners.loaders.ahead import carried_out
 
 
@@ -107,16 +107,3 @@ def test_augmented_batches_are_the_same_on_any_number_of_threads():
     assert len(alone) == len(together) == 10
     for ours, theirs in zip(alone, together, strict=True):
         assert all(map(torch.equal, ours, theirs))
-
-
-def test_an_interrupt_while_threads_gather_does_not_hang(monkeypatch):
-    class Interrupted(threading.Barrier):
-        def wait(self, timeout: float | None = None) -> int:
-            if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt
-            return super().wait(timeout)
-
-    monkeypatch.setattr(ahead, "Barrier", Interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        next(ahead.carried_out(iter([int]), 2))
-    assert working() == []

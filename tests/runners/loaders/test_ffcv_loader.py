@@ -23,10 +23,10 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Event, Execution, Setting
-from vitinit.runners.basics.shard import Shard
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import base, make_loader, open_data
+from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.carry_out import carry_out
 
 pytestmark = pytest.mark.ffcv

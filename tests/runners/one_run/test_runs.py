@@ -22,7 +22,6 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, set_flags
 from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.loaders import open_data
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.reproduce import check_possible, compare
@@ -178,12 +177,6 @@ def test_redrawn_images_are_paired_across_initialisers(tmp_path):
     again = run(tmp_path / "again", spec(dataset=redrawn, seed=1))
     assert compare(found["kaiming_uniform", 1], again).equal
     check_possible(again, tmp_path)  # with the images of its own seed, it does not raise
-
-
-def test_ffcv_refuses_what_no_file_of_it_holds(tmp_path):
-    for dataset in (on(val_size=10), on(train_draw="seed")):
-        with pytest.raises(VitinitError, match="--loader resident"):
-            open_data(dataset, 8, tmp_path, "ffcv")
 
 
 def test_a_dataset_names_its_main_metric(tmp_path, monkeypatch):

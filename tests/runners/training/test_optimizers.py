@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from itertools import pairwise
@@ -26,7 +25,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
-from vitinit.runners.training.train import Training, optimize, train
+from vitinit.runners.training.train import Training, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -67,34 +66,6 @@ def data() -> Data:
     images = torch.randint(0, 256, (24, 3, 8, 8), generator=generator).to(torch.uint8)
     split = Split(images, torch.randint(2, (24,), generator=generator))
     return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
-
-
-def steps(training: Training, first: int, last: int) -> None:
-    """Some steps on batches that depend on their number alone."""
-    for step in range(first, last):
-        generator = torch.Generator().manual_seed(step)
-        batch = torch.randn(8, 3, 8, 8, generator=generator), torch.randint(2, (8,), generator=generator)
-        training.scheduler.step(step // training.steps_per_epoch)
-        training.scheduler.step_update(step)
-        optimize(training, training.model.train(), [batch], [step], 1)
-
-
-@pytest.mark.parametrize("optimizer", RESUMED, ids=lambda each: each["name"])
-def test_a_run_that_is_resumed_ends_with_the_same_bits(optimizer: dict[str, Any]) -> None:
-    named, decay = {**optimizer}, optimizer.get("weight_decay", 0.1)
-    named.pop("weight_decay", None)
-    settings = recipe(named, schedule_per="step", weight_decay=decay, layer_decay=0.7)
-    whole, first, second = (Training(model(), settings, 3, CPU) for _ in range(3))
-    steps(whole, 0, 8)
-    steps(first, 0, 4)
-    file = io.BytesIO()
-    torch.save(first.state_dict(), file)
-    file.seek(0)
-    second.load_state_dict(torch.load(file, weights_only=True))
-    steps(second, 4, 8)
-    before, after = model().state_dict(), second.model.state_dict()
-    assert {name for name, value in whole.model.state_dict().items() if not torch.equal(value, after[name])} == set()
-    assert not any(torch.equal(value, before[name]) for name, value in after.items() if name.endswith("weight"))
 
 
 @pytest.mark.parametrize("optimizer", ["lion", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "nadamw", "asgd"])
@@ -172,11 +143,6 @@ def test_with_layer_decay_a_block_learns_slower_than_the_next_one(preset: str, o
         names[each]: group["weight_decay"] for group in training.optimizer.param_groups for each in group["params"]
     }
     assert all(weight_decays[name] == 0 for name in rates if name.endswith("bias"))
-
-
-def test_layer_decay_of_a_model_without_layers_is_refused() -> None:
-    with pytest.raises(VitinitError, match="layer_decay needs"):
-        optimizers.groups(nn.Linear(2, 2), recipe("adamw", layer_decay=0.5))
 
 
 def test_adamw_alone_is_the_recipe_of_before_and_any_other_is_no_such_run() -> None:

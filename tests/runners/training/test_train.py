@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
-import json
 import math
-import re
-from collections.abc import Callable
-from dataclasses import replace
-from io import StringIO
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
-from pydantic import ValidationError
-from rich.console import Console
 from torch import nn
 
-from tests.faults.harness import cell_of, cells, setting
-from vitinit.benchmark.grids import parts
-from vitinit.benchmark.grids.parts import resolve_model
-from vitinit.benchmark.grids.schema import Cell
+from tests.faults.harness import cell_of, setting
+from vitinit.benchmark.grids.resolve import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
-from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store, weights_path
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
-from vitinit.runners.basics.setting import Event
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders import open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.terminal.display import Display
 from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, optimize, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -147,30 +131,6 @@ def test_evaluation_counts_every_test_image_once(data):
     assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
 
 
-def test_a_row_holds_the_learning_rate_of_its_last_step(data):
-    """One value per epoch, or the last of its steps; `test_schedules.py` has every value of every schedule."""
-    (_, by_epoch), (_, by_step) = (
-        run(data, recipe(schedule_per=per, warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5)) for per in ("epoch", "step")
-    )
-    assert [row.lr for row in by_epoch] == pytest.approx([1e-5, *(cosine(epoch / 3) for epoch in (1, 2))])
-    assert by_step[-1].lr == pytest.approx(cosine(17 / 18))
-    _, last_layers = run(
-        data, recipe(schedule_per="epoch", warmup_epochs=1, warmup_lr=1e-5, min_lr=1e-5, layer_decay=0.5)
-    )
-    assert [row.lr for row in last_layers] == pytest.approx([row.lr for row in by_epoch])
-
-
-def cosine(share: float) -> float:
-    return 1e-5 + 0.5 * (1e-3 - 1e-5) * (1 + math.cos(math.pi * share))
-
-
-def test_the_papers_recipe():
-    """paper-facts 1.6: lr 1e-3, warm-up 10 epochs from 1e-5, cosine to 1e-6 over 200 epochs, one value per epoch."""
-    paper = parts.resolve_recipe({"name": "structured2404"})
-    assert (paper.lr, paper.warmup_epochs, paper.warmup_lr, paper.min_lr) == (1e-3, 10, 1e-5, 1e-6)
-    assert (paper.epochs, paper.schedule.name, paper.schedule_per) == (200, "cosine", "epoch")
-
-
 LEARNED = MODEL.model_copy(update={"position": "learned", "pool": "token"})
 
 
@@ -201,50 +161,6 @@ def test_two_steps_are_adamw_by_hand(data, model):
         assert torch.allclose(after, parameters[name], atol=2e-7), name
 
 
-def test_compiling_is_done_where_it_is_asked_for_and_nowhere_else(data, monkeypatch):
-    compiled = []
-
-    def count(model, **options):
-        compiled.append(options)
-        return model
-
-    monkeypatch.setattr(torch, "compile", count)
-    settings = recipe(epochs=1)
-    for asked in (False, True):
-        loader = ResidentLoader(data, settings, 0, CPU)
-        train(Training(initialised(), settings, loader.steps, CPU), loader, 0, compiled=asked)
-        assert compiled == [{"dynamic": False}] * asked
-
-
-def test_an_epoch_says_how_many_images_a_second_were_trained_on(data, monkeypatch):
-    """By a clock that goes on by a second whenever it is read; time without an evaluation is all of training."""
-    clock = map(float, itertools.count())
-    monkeypatch.setattr("vitinit.runners.training.train.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    _, history = run(data, recipe(evaluate_every=2))
-    assert [row.test_top1 is None for row in history] == [True, False, False]
-    for row in history:  # six steps, each reads it once; then training, and then the epoch, is over
-        assert (row.images_per_s, row.seconds) == (48 / 7, 8)
-
-
-def test_the_time_of_an_epoch_goes_on_after_a_stop(data, monkeypatch):
-    """By the same clock, which is not read between the two sessions."""
-    clock = map(float, itertools.count())
-    monkeypatch.setattr("vitinit.runners.training.train.time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    settings = recipe(epochs=1)
-    loader = ResidentLoader(data, settings, 0, CPU)
-    first, second = (Training(initialised(), settings, loader.steps, CPU) for _ in range(2))
-
-    def interrupt():
-        if first.step == 2:
-            raise Interrupted
-
-    with pytest.raises(Interrupted):
-        train(first, loader, 0, between_steps=interrupt)
-    second.load_state_dict(first.state_dict())
-    train(second, loader, 0)
-    assert (second.history[0].images_per_s, second.history[0].seconds) == (48 / 7, 8)
-
-
 def test_a_loss_that_is_no_number_is_an_error(data):
     with pytest.raises(Diverged, match="epoch 1"):
         run(data, recipe(lr=1e20, eps=1e-30))
@@ -265,56 +181,6 @@ def test_frozen_filters_stay_and_all_else_is_trained(data, method):
     assert same == (spatial if method else set())
 
 
-NO_GATING = {"train_gating": False, "gate": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("switches", "frozen"),
-    [
-        ({}, r"(?!)"),
-        ({"train_gating": False}, r"blocks\.[01]\.attn\.gating_param"),
-        ({**NO_GATING, "train_gpsa": False, "conv_init": False}, r"blocks\.[01]\.attn\..*"),
-    ],
-)
-def test_frozen_gates_and_gpsa_layers_stay_and_all_else_is_trained(data, switches, frozen):
-    """A ConViT of two GPSA layers and one of self-attention: bit for bit, after 18 steps with weight decay."""
-    options = {"base": "trunc_normal", "method": "convit_gpsa", "model": GATED, **switches}
-    before = initialised(**options).state_dict()
-    model, _ = run(data, recipe(weight_decay=0.1), **options)
-    stayed = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
-    expected = {name for name in before if re.fullmatch(frozen, name)}
-    # softmax takes away what is added to every key of a query, and with it the gradient
-    without_effect = {f"blocks.{layer}.attn.pos_proj.bias" for layer in (0, 1)}
-    assert expected <= stayed <= expected | without_effect
-    if not switches.get("train_gating", True):
-        gates = torch.stack([block.attn.gating_param for block in model.blocks[:2]]).sigmoid()
-        assert gates.flatten().tolist() == pytest.approx([0.5 if "gate" in switches else 0.7310586] * 8)
-
-
-def test_batch_norm_evaluates_with_its_running_statistics(data):
-    """So what a test image gives does not depend on the images beside it."""
-    model, history = run(data, recipe(epochs=1), model=MIXER)
-    loader = ResidentLoader(data, recipe(), 0, CPU)
-    buffers = {name: value.clone() for name, value in model.named_buffers()}
-    whole, in_parts = (evaluate(model, loader, recipe(), micro_batch=size) for size in (None, 7))
-    assert whole.metrics == pytest.approx(in_parts.metrics, rel=1e-5)
-    assert whole.correct == in_parts.correct
-    last = history[-1]
-    assert whole.metrics == {"loss": last.test_loss, "top1": last.test_top1, **last.metrics}
-    assert last.metrics.keys() >= {"calibration_error", "class_accuracy_0", "class_accuracy_1"}
-    assert all("class_accuracy_0" not in row.metrics and "calibration_error" in row.metrics for row in history[:-1])
-    assert int(model.stem[2].num_batches_tracked) == 50 // 8
-    assert all(torch.equal(value, buffers[name]) for name, value in model.named_buffers())
-
-
-def test_reduced_precision_trains_close_to_fp32(data):
-    _, full = run(data, recipe(epochs=2))
-    for precision in ("bf16", "fp16"):
-        _, reduced = run(data, recipe(epochs=2, precision=precision))
-        assert reduced[-1].train_loss == pytest.approx(full[-1].train_loss, abs=0.02)
-        assert reduced[-1].train_loss != full[-1].train_loss
-
-
 def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_fp16(data):
     """A step of plain SGD is as long as its rate times the bound."""
     plain = {"name": "sgd", "params": {"momentum": 0.0, "nesterov": False}}
@@ -324,65 +190,6 @@ def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_f
     optimize(Training(model, settings, 6, CPU), model.train(), [next(loader.train(0))], [0], 1)
     moved = [(value.detach() - old).norm() for value, old in zip(model.parameters(), before, strict=True)]
     assert float(torch.stack(moved).norm()) == pytest.approx(0.01, rel=1e-3)
-
-
-class Interrupted(Exception):
-    pass
-
-
-def interrupted_everywhere(begin: Callable[[int], Training], loader, file: Path) -> tuple[Training, int]:
-    """Train with interruptions wherever one may be; each time another training, with other weights, takes it up."""
-    training, taken_up = begin(0), 0
-    longest = 4 if training.ema else 3  # an evaluation begins anew, and must come to its end now and then
-    while training.epoch < training.recipe.epochs:
-        calls = itertools.count()
-
-        def interrupt():
-            if next(calls) > taken_up % longest:  # noqa: B023
-                torch.save(training.state_dict(), file)  # noqa: B023
-                raise Interrupted
-
-        try:
-            train(training, loader, 0, between_steps=interrupt)
-        except Interrupted:
-            training = begin(7)
-            training.load_state_dict(torch.load(file, weights_only=True))
-            taken_up += 1
-    return training, taken_up
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("settings", "model"),
-    [
-        ({"rand_augment": "rand-m9-mstd0.5-inc1"}, {"drop_path_rate": 0.3, "drop_rate": 0.2}),
-        ({"schedule_per": "step", "warmup_epochs": 1, "weight_decay": 0.05, "precision": "fp16", "clip_grad": 1.0}, {}),
-        ({"ema": 0.9}, {"drop_rate": 0.2}),
-    ],
-)
-def test_interrupted_anywhere_and_taken_up_from_a_file_it_ends_with_the_same_bits(data, tmp_path, settings, model):
-    """Interrupted at every place where it may be: each step of each epoch, each batch of each evaluation."""
-    spec, what = MODEL.model_copy(update=model), recipe(**settings)
-    loader = ResidentLoader(data, what, 0, CPU)
-    whole = Training(initialised(model=spec), what, loader.steps, CPU)
-    places = []
-    train(whole, loader, 0, between_steps=lambda: places.append(None))
-    evaluations = math.ceil(703 / 500) * (2 if what.ema else 1)
-    assert len(places) == 3 * (50 // 8 + evaluations + 1)
-
-    training, taken_up = interrupted_everywhere(
-        lambda seed: Training(initialised(seed, model=spec), what, loader.steps, CPU), loader, tmp_path / "state"
-    )
-    assert taken_up >= 8
-    for (name, expected), found in zip(
-        whole.model.state_dict().items(), training.model.state_dict().values(), strict=True
-    ):
-        assert torch.equal(expected, found), name
-    assert fingerprint(whole.model) == fingerprint(training.model)
-    if whole.ema:
-        assert fingerprint(whole.ema.module) == fingerprint(training.ema.module) != fingerprint(whole.model)
-    assert timeless(whole.history) == timeless(training.history)
-    assert whole.correct == training.correct
 
 
 def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_its_own(data):
@@ -408,16 +215,6 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     assert "ema_loss" not in plain[0].model_dump()
 
 
-def test_the_gradient_scale_is_part_of_the_state():
-    settings = recipe(precision="fp16")
-    first, second = (Training(initialised(), settings, 6, CPU) for _ in range(2))
-    state = first.state_dict()
-    state["scaler"] |= {"scale": 1024.0, "_growth_tracker": 7}
-    second.load_state_dict(state)
-    assert second.scaler.get_scale() == 1024.0
-    assert second.state_dict()["scaler"] == state["scaler"]
-
-
 def test_a_fingerprint_sees_every_bit():
     model = nn.BatchNorm1d(3)
     seen = {fingerprint(model)}
@@ -428,43 +225,6 @@ def test_a_fingerprint_sees_every_bit():
             bits[-1] ^= 1
         seen.add(fingerprint(model))
     assert len(seen) == 6
-
-
-# Evaluating less often: the same training, and the same numbers where there are some.
-
-
-EPOCHS = 5
-
-
-def every(cell: Cell, epochs: int) -> Cell:
-    recipe = cell.spec.recipe.model_copy(update={"evaluate_every": epochs})
-    return replace(cell, spec=cell.spec.model_copy(update={"recipe": recipe}))
-
-
-@pytest.mark.long
-def test_fewer_evaluations_are_some_of_all_and_change_nothing_else(tmp_path):
-    often = cell_of("dropout", tmp_path, EPOCHS)
-    seldom = every(often, 2)
-    assert seldom.run_id != often.run_id, "the best epoch depends on how many there are to choose from"
-    whole = setting(tmp_path)
-    for cell in (often, seldom):
-        carry_out(cell, whole, Stop())
-
-    done = Store(whole.root).read("faults").done
-    all_rows, some_rows = done[often.run_id].history, done[seldom.run_id].history
-    assert [row.train_loss for row in all_rows] == [row.train_loss for row in some_rows]
-    assert done[often.run_id].weights == done[seldom.run_id].weights
-    assert [row.epoch for row in some_rows if row.test_top1 is not None] == [2, 4, 5]
-    for epoch in (2, 4, 5):
-        first, second = all_rows[epoch - 1], some_rows[epoch - 1]
-        assert (first.test_loss, first.test_top1) == (second.test_loss, second.test_top1)
-    assert [probe.epoch for probe in done[seldom.run_id].probes] == [0, 2, 4, 5]
-    before = {probe.epoch: probe.nonlocality for probe in done[often.run_id].probes}
-    assert all(probe.nonlocality == before[probe.epoch] for probe in done[seldom.run_id].probes)
-    best, top1 = done[seldom.run_id].best
-    assert top1 == max(all_rows[epoch - 1].test_top1 for epoch in (2, 4, 5))
-    assert best in (2, 4, 5)
-    refuses_other_epochs(done[seldom.run_id])
 
 
 def test_a_record_holds_which_test_images_are_correct(tmp_path):
@@ -485,31 +245,3 @@ def test_a_record_holds_which_test_images_are_correct(tmp_path):
     assert 100 * sum(expected) / 360 == record.score
     assert 0 < sum(expected) < 360
     assert len(record.correct) == 60  # 45 bytes
-
-
-def refuses_other_epochs(record: RunRecord) -> None:
-    for epoch, name, value in ((1, "test_top1", 50.0), (4, "test_loss", None), (5, "test_top1", None)):
-        content = json.loads(record.model_dump_json())
-        content["history"][epoch - 1][name] = value
-        with pytest.raises(ValidationError, match=f"does not hold {name} of the epochs that are evaluated"):
-            RunRecord.model_validate(content)
-
-
-def test_progress_shows_the_latest_accuracy(tmp_path):
-    cell = cells(tmp_path, EPOCHS)[0]
-    texts = []
-    with Display(Console(file=StringIO(), width=160)) as display:
-        display.begin([cell], {cell.run_id: 1.0})
-        display.start(cell)
-        for epoch, top1 in ((1, None), (2, 41.25), (3, None)):
-            loss = None if top1 is None else 1.0
-            row = EpochRow(
-                epoch=epoch, lr=0.1, train_loss=1.0, test_loss=loss, test_top1=top1, seconds=1, images_per_s=900
-            )
-            display.event(Event(cell.run_id, epoch=row))
-            texts.append(display._progress.tasks[-1].fields["text"])
-    assert texts == [
-        "epoch 1/5, 900 images/s",
-        "epoch 2/5, top-1 41.2%, 900 images/s",
-        "epoch 3/5, top-1 41.2%, 900 images/s",
-    ]
