@@ -38,9 +38,9 @@ def open_data(
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     A streamed dataset (ImageNet) has its own loader, whatever is asked for, and so has one whose images the recipe
-    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images. What is to run
-    `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process. Of `runs` that
-    share the device each holds images of its own.
+    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
+    What is to run `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
+    Of `runs` that share the device each holds images of its own.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not

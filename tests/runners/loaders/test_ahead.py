@@ -70,32 +70,6 @@ def test_abandoned_it_leaves_no_thread():
     assert working() == []
 
 
-def test_jobs_have_one_thread_each_and_nobody_else_notices():
-    seen = []
-
-    def other(begin: threading.Event, end: threading.Event) -> None:
-        seen.append(torch.get_num_threads())
-        begin.set()
-        end.wait()
-        seen.append(torch.get_num_threads())
-
-    begin, end = threading.Event(), threading.Event()
-    thread = threading.Thread(target=other, args=(begin, end))
-    thread.start()
-    begin.wait()
-    results = carried_out(iter([torch.get_num_threads] * 8), 3)
-    assert next(results) == 1
-    assert torch.get_num_threads() == 3
-    assert list(results) == [1] * 7
-    end.set()
-    thread.join()
-    assert seen == [3, 3]
-    late = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
-    late.start()
-    late.join()
-    assert seen == [3, 3, 3]
-
-
 def test_augmented_batches_are_the_same_on_any_number_of_threads():
     augmentation = {"hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1", "mixup": 0.8, "random_erasing": 0.25}
     recipe = Recipe(name="test", epochs=1, batch_size=48, lr=1e-3, **augmentation)

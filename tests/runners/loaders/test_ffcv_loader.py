@@ -13,19 +13,17 @@ import yaml
 from PIL import Image
 
 from tests.faults.harness import assert_same
-from tests.pretended_gpu import GPU, pretended_gpu
 from tests.processes import until
-from tests.random_images import beton, random_data
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, load_beton, prepare_beton, threads_kept
+from vitinit.benchmark.image_files.beton import MANIFEST, load_beton, prepare_beton
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
-from vitinit.runners.loaders import base, make_loader, open_data
+from vitinit.runners.loaders import base, make_loader
 from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.carry_out import carry_out
 
@@ -98,16 +96,6 @@ def assert_equal(expected, found) -> None:
         assert torch.equal(first[1], second[1])
 
 
-def test_a_gpu_is_sent_page_locked_memory_and_the_same_batches(images, data_dir):
-    expected = list(make_loader(load_beton(images, SIZE, data_dir), recipe(**EVERYTHING), 3, CPU).train(0))
-    with pretended_gpu() as gpu:
-        loader = make_loader(load_beton(images, SIZE, data_dir), recipe(**EVERYTHING), 3, GPU)
-        gpu.pageable.clear()
-        batches = [(images.cpu(), targets.cpu()) for images, targets in loader.train(0)]
-    assert_equal(expected, batches)
-    assert [shape for shape in gpu.pageable if len(shape) > 2] == []
-
-
 def test_what_is_prepared_is_what_would_be_decoded(images, data_dir, tmp_path):
     for spec, size in (
         (images, SIZE),
@@ -177,24 +165,6 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
     assert len(load_beton(moved, SIZE, tmp_path).train.labels) == 389
 
 
-def test_the_command_line_prepares_a_subset(here, tmp_path):
-    status, output = here("data", "prepare", "digits", "--image-size", "8", "--train-size", "99", "--data-dir", "made")
-    assert status == 0, output
-    assert "digits[99] at 8 px is in made/ffcv/digits-8px-" in output
-    assert "99 training and 360 test images" in output
-    opened = open_data(DatasetSpec(name="digits", train_size=99), 8, tmp_path / "made", "ffcv")
-    assert isinstance(opened, BetonData)
-
-
-def test_a_preparation_that_fails_leaves_nothing(images, tmp_path):
-    shutil.copytree(images.path, tmp_path / "images")
-    (tmp_path / "images/test/light/3.png").write_bytes(b"no image")
-    spec = DatasetSpec(name="folder", path=str(tmp_path / "images"))
-    with pytest.raises(VitinitError, match="cannot use the image .*3.png"):
-        prepare(spec, SIZE, tmp_path)
-    assert list((tmp_path / "ffcv").iterdir()) == []
-
-
 def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_resident_loader(
     images, data_dir, tmp_path, monkeypatch
 ):
@@ -242,16 +212,3 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
     carry_out(cell, setting("ffcv", "ffcv"), Stop())
     assert_same(setting("resident", ""), setting("ffcv", ""), cell, but=("execution",))
     assert_same(setting("resident", ""), setting("resumed", ""), cell, but=("environment",))
-
-
-def test_what_speed_measures_of_ffcv_is_what_it_measures_of_the_resident_loader(tmp_path):
-    data = random_data(256, 16)
-    with threads_kept():
-        batches = [
-            list(make_loader(either, recipe(batch_size=64), 0, CPU).train(0))
-            for either in (data, beton(data, tmp_path))
-        ]
-    assert len(batches[0]) == len(batches[1]) == 4
-    for (images, labels), (images_again, labels_again) in zip(*batches, strict=True):
-        assert torch.equal(images, images_again)
-        assert torch.equal(labels, labels_again)

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.streams import derive, stream
+from vitinit.initializers.streams import stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.loaders import choice, make_loader, open_data
 
 CPU = torch.device("cpu")
 DIGITS = DatasetSpec(name="digits")
-GIB = 2**30
 
 
 @pytest.mark.parametrize(("runs", "share"), [(1, 4), (2, 4), (4, 8)])
@@ -61,17 +61,6 @@ def test_what_is_drawn_is_named_by_seed_epoch_and_step():
             changed = crop_and_flip(images[numbers], recipe, stream(seed, "augment", epoch, step))
             assert torch.equal(labels, numbers)
             torch.testing.assert_close(found, (changed.float() / 255 - 0.5) / 0.25, rtol=0, atol=1e-5)
-
-
-def test_images_redrawn_by_seed_are_those_of_its_stream(tmp_path):
-    spec = DatasetSpec(name="digits", train_size=100, train_draw="seed")
-    drawn = open_data(spec, 8, tmp_path, seed=3)
-    assert isinstance(drawn, Data)
-    again = load(spec, 8, tmp_path, derive(3, "train_draw"))
-    assert torch.equal(drawn.train.images, again.train.images)
-    assert not torch.equal(drawn.train.images, load(spec, 8, tmp_path, derive(4, "train_draw")).train.images)
-    cropped = open_data(spec, 8, tmp_path, seed=3, cropped=True)
-    assert torch.equal(cropped.train.labels, drawn.train.labels), "the same images in their own size"
 
 
 def test_memory_is_what_the_control_group_and_those_above_it_leave(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
-from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Setting
 from vitinit.runners.basics.stop import Stop
@@ -41,14 +39,6 @@ def on(device: str, folder: Path) -> Setting:
     return replace(where, execution=replace(where.execution, device=device))
 
 
-@pytest.mark.parametrize("capability", [(7, 5), (8, 0), (9, 0)], ids=["Turing", "Ampere", "Hopper"])
-def test_a_gpu_without_tf32_is_refused_by_name(capability: tuple[int, int], monkeypatch) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Theirs")
-    with pytest.raises(VitinitError, match="tf32: Theirs has none") if capability < (8, 0) else nullcontext():
-        gpu.check_tf32(torch.device("cuda"))
-
-
 def lose(error: str = STICKY) -> None:
     """Raise an error of CUDA, after which the device of this process computes no more."""
     gpu.check = refuse
@@ -69,14 +59,6 @@ def breaks(monkeypatch):
         monkeypatch.setattr(train, "optimize", at_call(step, train.optimize, lambda: lose(error)))
 
     return at
-
-
-def test_the_product_is_computed_on_the_device():
-    gpu.check(torch.device("cpu"))
-    with pytest.raises(gpu.BrokenDevice, match="cannot multiply two matrices") as refused:
-        gpu.check(torch.device(NOWHERE))
-    assert os.uname().nodename in str(refused.value)
-    assert not refused.value.busy
 
 
 @pytest.mark.parametrize("executor", [Inline(), Local(2)])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
-import sys
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 
 from tests.faults import harness
 from tests.runners.worlds import Died, at_call, together
@@ -22,9 +18,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
-from vitinit.runners.cli import main as cli
 from vitinit.runners.launching.inline import in_turn, shared
-from vitinit.runners.options import console
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import ALONE, World, joined
 
@@ -108,44 +102,3 @@ def test_failures(tmp_path):
     assert found[3] == ("OutOfMemoryError", "rank 1 of 2: no memory left")
     assert "out_of_memory" in failed[cells[3].run_id].traceback
     assert failed[cells[3].run_id].execution["processes"] == 2
-
-
-def vitinit(cwd: Path, *arguments: str) -> tuple[int, str, str]:
-    """`vitinit ARGUMENTS` in a process that torchrun has started; its exit code and what it printed."""
-    os.chdir(cwd)
-    console.width, sys.argv = 200, ["vitinit", *arguments]
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            cli.main()
-        except SystemExit as stop:
-            return stop.code or 0, out.getvalue(), err.getvalue()
-
-
-def test_the_command_line_refuses_half_an_environment(here, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for executor in ("inline", "local"):
-        assert here("run", "smoke", "--device", "cpu", "--executor", executor) == (2, "")
-    assert here("run", "smoke", "--device", "cpu") == (2, "")
-
-
-@pytest.mark.long
-def test_the_command_line_under_torchrun(tmp_path):
-    """Its variables, that is, which are what we read of it."""
-    block = {
-        "datasets": [{"name": "digits", "train_size": 100}],
-        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
-        "recipe": {"name": "small", "epochs": 1, "batch_size": 15},
-        "seeds": [0],
-    }
-    rows = {"Mimetic": {"base": "kaiming_uniform", "method": "mimetic"}, "Base": {"base": "trunc_normal"}}
-    (tmp_path / "together.yaml").write_text(yaml.safe_dump({"title": "Together", "rows": rows, "blocks": [block]}))
-    arguments = ["run", "together.yaml", "--device", "cpu", "--results", "here", "--micro-batch", "4"]
-    ended = together(2, vitinit, tmp_path, *arguments, "--executor", "inline")
-    assert [code for code, *_ in ended] == [0, 0], ended
-    assert [out.count("2 runs finished, 0 failed") for _, out, _ in ended] == [1, 0]
-    assert [err for *_, err in ended] == ["", ""]
-    records = Store(tmp_path / "here").read("together").done.values()
-    assert [record.execution["processes"] for record in records] == [2, 2]
-    assert {record.execution["micro_batch"] for record in records} == {4}
-    assert {record.execution["nodes"] for record in records} == {1}

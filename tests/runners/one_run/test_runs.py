@@ -10,22 +10,17 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.faults.harness import assert_same, cells, stopped_after
+from tests.faults.harness import assert_same, stopped_after
 from tests.runners.small_run import THREAD, spec
-from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
-from vitinit.benchmark.records.store import Store, weights_path
-from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
 from vitinit.runners.basics.environment import code, set_flags
-from vitinit.runners.basics.setting import Event, Execution, Setting
+from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.one_run.reproduce import check_possible, compare
-from vitinit.runners.training.train import fingerprint
 
 
 @pytest.fixture(autouse=True)
@@ -75,18 +70,6 @@ def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tm
     assert Store(where.root).outcome("faults", cell.run_id) is None
 
 
-def test_a_checkpoint_of_another_run_is_passed_over(tmp_path):
-    mine, other = (Cell("small", spec(seed=seed)) for seed in (0, 1))
-    whole, resumed = on_device(tmp_path / "whole", "cpu"), on_device(tmp_path / "resumed", "cpu")
-    carry_out(mine, whole, Stop())
-    stopped_after(1, other, resumed)
-    claims.folder(resumed.root, "faults", other.run_id).rename(claims.folder(resumed.root, "faults", mine.run_id))
-    said: list[Event] = []
-    carry_out(mine, resumed, Stop(), said.append)
-    assert_same(whole, resumed, mine)
-    assert any(f"passed over: it belongs to run {other.run_id}" in event.trouble for event in said)
-
-
 def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monkeypatch):
     """Another code and execution from the second of three sessions on; the time is that of all three."""
     monkeypatch.setattr(torch, "compile", lambda model, **options: model)
@@ -106,27 +89,6 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monke
     assert change["changed"]["execution.micro_batch"] == [None, 20]
     assert len(end.sessions) == 3
     assert end.seconds == pytest.approx(sum(session.seconds for session in end.sessions))
-
-
-def test_attention_at_the_start_is_measured_on_the_same_images_at_every_seed(tmp_path):
-    """Of a base that draws nothing all of it is the same."""
-    recipe = Recipe(name="small", epochs=1, batch_size=50, lr=1e-3)
-    base = InitializerSpec(name="zero")
-    ends = [
-        carry_out(Cell("zero", spec(base=base, recipe=recipe, seed=seed)), on_device(tmp_path, "cpu"), Stop())
-        for seed in (0, 1)
-    ]
-    assert ends[0].init.start == ends[1].init.start
-    assert ends[0].weights != ends[1].weights
-
-
-def test_averaged_weights_are_kept_beside_the_others_with_a_fingerprint_of_their_own(tmp_path):
-    recipe = Recipe(name="small", epochs=1, batch_size=50, lr=1e-3, ema=0.9)
-    cell, where = Cell("ema", spec(recipe=recipe)), on_device(tmp_path, "cpu")
-    end, model = carry_out(cell, where, Stop()), build_model(cell.spec.model, 10)
-    for ema, recorded in ((False, end.weights), (True, end.ema_weights)):
-        model.load_state_dict(torch.load(weights_path(where.root, "faults", cell.run_id, ema), weights_only=True))
-        assert fingerprint(model) == recorded
 
 
 # Runs that are evaluated on a validation part, and runs whose training images are redrawn by seed.
@@ -159,34 +121,3 @@ def test_a_record_says_what_it_was_evaluated_on(tmp_path):
         RunRecord.model_validate_json(json.dumps(content))
     whole = Store(tmp_path).outcome("tiny", val.run_id)
     assert whole.score == val.score
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_redrawn_images_are_paired_across_initialisers(tmp_path):
-    redrawn = on(train_draw="seed")
-    rows = ("kaiming_uniform", "trunc_normal")
-    found = {
-        (base, seed): run(tmp_path, spec(dataset=redrawn, base={"name": base}, seed=seed))
-        for base in rows
-        for seed in (0, 1)
-    }
-    checksums = {key: record.dataset.checksum for key, record in found.items()}
-    assert checksums["kaiming_uniform", 0] == checksums["trunc_normal", 0]
-    assert checksums["kaiming_uniform", 1] == checksums["trunc_normal", 1]
-    assert checksums["kaiming_uniform", 0] != checksums["kaiming_uniform", 1]
-    again = run(tmp_path / "again", spec(dataset=redrawn, seed=1))
-    assert compare(found["kaiming_uniform", 1], again).equal
-    check_possible(again, tmp_path)  # with the images of its own seed, it does not raise
-
-
-def test_a_dataset_names_its_main_metric(tmp_path, monkeypatch):
-    digits, (cell, *_) = datasets.get("digits"), cells(tmp_path, epochs=2)
-    monkeypatch.setitem(datasets.REGISTRY.known, "digits", replace(digits, metric="calibration_error"))
-    end = carry_out(cell, on_device(tmp_path, "cpu"), Stop())
-    assert (end.status, end.metric) == ("done", "calibration_error")
-    assert end.score == end.last.metrics["calibration_error"] != end.last.test_top1
-    assert from_bytes(to_bytes(end)) == end
-    assert end.by("top1").score == end.last.test_top1
-    for metric, said in (("loss", "in percent"), ("class_accuracy", "one number"), ("miou", "not one of labels")):
-        with pytest.raises(VitinitError, match=said):
-            _ = replace(digits, metric=metric).main_metric

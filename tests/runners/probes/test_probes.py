@@ -25,7 +25,7 @@ from vitinit.benchmark.records.store import Store, maps_path
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, seen_grids, token_grid
-from vitinit.initializers.diagnostics import distances, measured, nonlocality, rounded
+from vitinit.initializers.diagnostics import distances, measured, rounded
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.initializers.targets import impulse_targets
@@ -55,18 +55,6 @@ def images_of(count: int) -> torch.Tensor:
     return torch.randn(count, 3, 16, 16, generator=stream(0, "test"))
 
 
-def test_nonlocality_of_known_maps():
-    tokens = SIDE**2
-    identity, uniform = torch.eye(tokens), torch.full((tokens, tokens), 1 / tokens)
-    right = torch.zeros(tokens, tokens)
-    for query in range(tokens):  # one to the right, and from the last column to the first
-        right[query, query // SIDE * SIDE + (query + 1) % SIDE] = 1
-    by_hand = np.mean([math.hypot(a - c, b - d) for a, b, c, d in np.ndindex(SIDE, SIDE, SIDE, SIDE)])
-    found = nonlocality(torch.stack([identity, uniform, right]), (SIDE, SIDE))
-    assert found.tolist() == pytest.approx([0, by_hand, (3 * 1 + 3) / 4])
-    assert distances((2, 3))[0].tolist() == pytest.approx([0, 1, 2, 1, math.sqrt(2), math.sqrt(5)])
-
-
 def test_mass_counts_only_queries_whose_target_is_inside():
     targets_HNN = impulse_targets((SIDE, SIDE), [(0, 1), (0, 0)])
     maps_HNN = torch.full((2, SIDE**2, SIDE**2), 1 / SIDE**2)
@@ -74,22 +62,6 @@ def test_mass_counts_only_queries_whose_target_is_inside():
     assert target_mass(maps_HNN[None], targets_HNN[None].bool()).tolist() == [[0.5, 1 / SIDE**2]]
     two_layers = torch.stack([maps_HNN, maps_HNN])
     assert len(target_mass(two_layers, targets_HNN[None].bool())) == 1, "of the layers that have a target"
-
-
-def test_a_head_without_a_number_ends_no_run():
-    """One that gives all attention of a query to the class token, or aims at nothing."""
-    spec = spec_of(
-        {**presets()["vit_micro"], "image_size": 16, "patch_size": 4, "pool": "token", "position": "learned"}
-    )
-    model, sharp = build_model(spec, 10), registry.build("impulse", {"weight_norm": 1000.0}, "method")
-    initialize(model, registry.build("trunc_normal", {}), sharp, lambda name: stream(0, name))
-    targets_LHNN = torch.zeros(spec.depth, spec.heads, SIDE**2, SIDE**2)
-    targets_LHNN[:, 0] = torch.eye(SIDE**2)
-    taken = probe(model, images_of(4), targets_LHNN, 1)
-    assert all(head is None for heads in taken.impulse_mass for head in heads[1:])
-    numbers = [head for heads in taken.attention_entropy for head in heads]
-    assert None in numbers
-    assert any(isinstance(number, float) for number in numbers)
 
 
 @pytest.mark.parametrize("preset", ["vit_micro", "convit_micro"])
@@ -269,24 +241,6 @@ def test_maps_are_those_of_timm_on_64_test_images(tmp_path, name):
     for found, model in ((maps.before_LHNN, initial), (maps.after_LHNN, trained)):
         assert found.shape == (spec.model.depth, spec.model.heads, 16, 16)
         np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
-
-
-def test_gram_matrices_are_inner_products_of_what_blocks_put_out(tmp_path):
-    cell, where = cell_of("convit", tmp_path, epochs=3), setting(tmp_path / "run", keep_maps=True, maps_at=(2,))
-    maps, spec = kept(cell, where, stop_at=1), cell.spec
-    assert maps.epochs == (0, 2, 3)
-    assert maps.grams_ELBnn.shape == (3, spec.model.depth, 4, 64, 64)
-    loader = make_loader(open_data(spec.dataset, 8, tmp_path, "auto", "cpu"), spec.recipe, 0, torch.device("cpu"))
-    chosen = torch.randperm(360, generator=stream(0, "maps"))[64:128]
-    model = build_model(spec.model, 10).eval()
-    model.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
-    with torch.no_grad():
-        images_BCHW = loader.plain(chosen, "held_out")
-        outputs = model.forward_intermediates(images_BCHW, output_fmt="NLC", intermediates_only=True)
-    for layer, output_BND in enumerate(outputs):
-        features = output_BND.flatten(1).double().numpy()
-        features -= features.mean(0)
-        np.testing.assert_allclose(maps.grams_ELBnn[2, layer, 1], features @ features.T, rtol=1e-4, atol=1e-3)
 
 
 # What every probe keeps to; and one that is added by one file is recorded and drawn.

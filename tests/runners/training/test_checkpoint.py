@@ -30,16 +30,6 @@ def state(step: int) -> dict:
     return {"step": step, "weights": torch.randn(64, 16, generator=generator), "history": [{"loss": 0.1 + step}]}
 
 
-def test_the_newest_two_are_kept_and_the_newest_comes_first(checkpoints, tmp_path):
-    for step in (9, 10, 100, 1000):
-        checkpoints.save(state(step), step)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000100.ckpt", "step-00001000.ckpt"]
-    newest, before = checkpoints.newest_first()
-    assert (newest["step"], before["step"]) == (1000, 100)
-    assert torch.equal(newest["weights"], state(1000)["weights"])
-    assert newest["history"] == [{"loss": 1000.1}]
-
-
 def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, reports):
     """Every kind of damage, at seeded random places; no file is touched, one line names it."""
     checkpoints.save(state(1), 1)

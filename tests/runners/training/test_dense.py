@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
 from vitinit.benchmark.metrics.mean_iou import MeanIoU
-from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.training.distributed import ALONE
@@ -19,7 +18,6 @@ from vitinit.runners.training.scoring import Scores, training_loss
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU, CLASSES, SIDE = torch.device("cpu"), ("none", "light", "dark", "never"), 8
-MODEL = ViT(image_size=SIDE, patch_size=2, width=16, depth=2, heads=2)
 
 
 def recipe(**fields) -> Recipe:

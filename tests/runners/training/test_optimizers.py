@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,15 +10,13 @@ import torch
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 
-from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
+from vitinit.benchmark.grids.parts import resolve_recipe
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.registry import presets
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import ADAMW, LATER, Recipe
+from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
@@ -113,52 +108,6 @@ def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw()
             assert (group["weight_decay"] == 0) == (special or parameter.ndim < 2), name
             assert group.get("use_fallback", False) == special, name
     assert not names, "each parameter is in one group"
-
-
-@pytest.mark.parametrize(
-    ("preset", "optimizer"),
-    [*((name, "adamw") for name in presets() if "micro" in name), ("vit_micro", "muon"), ("convit_micro", "asgd")],
-)
-def test_with_layer_decay_a_block_learns_slower_than_the_next_one(preset: str, optimizer: str) -> None:
-    """Patch embedding first and head last, in every family; the rate that is recorded is the head's."""
-    built = build_model(resolve_model({"preset": preset, "image_size": 32, "patch_size": 4}), 2)
-    names = {parameter: name for name, parameter in built.named_parameters()}
-    training = Training(built, recipe(optimizer, layer_decay=0.5, warmup_epochs=0), 3, CPU)
-    training.scheduler.step_update(0)
-    rates = {names[each]: group["lr"] for group in training.optimizer.param_groups for each in group["params"]}
-    assert rates.keys() == set(names.values())
-    head = {name for name in rates if name.startswith("head")}
-    assert {rates[name] for name in head} == {max(rates.values())} == {3e-3}
-    blocks = sorted(
-        {
-            tuple(map(int, re.findall(r"\d+", name)[: 2 if "layers" in name else 1])): rate
-            for name, rate in rates.items()
-            if "blocks." in name and "token_only" not in name
-        }.items()
-    )
-    assert all(later[1] == 2 * earlier[1] for earlier, later in pairwise(blocks))
-    first = {rate for name, rate in rates.items() if name.startswith(("patch_embed", "stem"))}
-    assert first == {min(rates.values())} == {blocks[0][1] / 2}
-    weight_decays = {
-        names[each]: group["weight_decay"] for group in training.optimizer.param_groups for each in group["params"]
-    }
-    assert all(weight_decays[name] == 0 for name in rates if name.endswith("bias"))
-
-
-def test_adamw_alone_is_the_recipe_of_before_and_any_other_is_no_such_run() -> None:
-    plain = resolve_recipe({"name": "small"})
-    assert recipe("adamw").optimizer == recipe({"name": "adamw"}).optimizer == plain.optimizer == ADAMW
-    assert json.loads(plain.model_dump_json())["optimizer"] == LATER["recipe"]["optimizer"]
-    made = Training(model(), plain, 3, CPU).optimizer
-    assert (type(made), made.defaults["fused"]) == (torch.optim.AdamW, True)
-
-
-def test_what_is_given_is_what_is_hashed_and_what_is_not_is_timms_default() -> None:
-    """Momentum 0.9 is the default of timm's factory, where torch's own is 0."""
-    settings = recipe({"name": "sgd", "nesterov": False})
-    assert settings.optimizer.params == {"nesterov": False}
-    assert Training(model(), settings, 3, CPU).optimizer.defaults["momentum"] == 0.9
-    assert Recipe.model_validate_json(settings.model_dump_json()) == settings
 
 
 def test_every_optimiser_that_is_listed_is_built_as_timm_builds_it() -> None:
