@@ -8,9 +8,9 @@ import math
 import pytest
 import torch
 from torch import nn
-from vitinit.benchmark.grids.resolve import resolve_model
 
 from tests.faults.harness import cell_of, setting
+from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
