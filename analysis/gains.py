@@ -1,16 +1,19 @@
-"""Paired differences by seed between two rows of a study."""
+"""Paired differences by seed between two rows of a study, and the tests of those that its grid names."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.stats import Interval, Paired, paired
-from vitinit.analysis.tables.render import interval_text
-from vitinit.analysis.tables.shared import values_by_seed
-from vitinit.analysis.text import signed
+from vitinit.analysis.stats import Interval, Paired, Pooled, holm, paired, pooled
+from vitinit.analysis.tables.shared import Key, skipped, values_by_seed
+from vitinit.analysis.text import interval_text, signed
 
 if TYPE_CHECKING:
     from vitinit.analysis.frame import Study
+
+LEVEL = 0.05
+"""Level of the tests: a p that cannot be under it is not shown."""
 
 
 def gain(study: Study, row: str, over: str) -> Paired | None:
@@ -28,3 +31,72 @@ def gain(study: Study, row: str, over: str) -> Paired | None:
 def written(points: float, its: Interval, digits: int = 2) -> str:
     """A difference for a cell of a table: `+2.20 [1.79, 2.60]`."""
     return f"{signed(points, digits)} {interval_text(its, digits)}"
+
+
+def label(pair: tuple[str, str]) -> str:
+    """Return the label of a contrast: the first minus the second."""
+    return f"{pair[0]} − {pair[1]}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A comparison that a grid names, on one dataset: the first minus the second row, with its tests."""
+
+    against: Paired
+    p: float
+    """Sign-flip test, corrected by Holm over all comparisons that the grid names."""
+    could_show: bool
+    """False where `p` could not be under `LEVEL`, whatever the numbers."""
+    pooled: Interval | None = None
+    """95 % interval with the noise of all rows (`stats.Pooled`)."""
+    pooled_p: float | None = None
+    """p by that model, corrected by Holm likewise."""
+    detectable: float | None = None
+    """Smallest difference that the model's test finds with power 0.8."""
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """All comparisons that a grid names."""
+
+    tested: dict[Key, Contrast]
+    """Those with a seed in common, by label and column."""
+    size: int
+    """Number of comparisons that p is corrected for: those without runs yet, too."""
+    noise: dict[str, Pooled] = field(default_factory=dict)
+    """By column."""
+
+
+def contrasts(study: Study, metric: str = "last") -> Contrasts:
+    """Test the comparisons that the grid names.
+
+    One that has no run yet keeps its place in the correction, so that a p can only fall when it comes. One that was
+    skipped has none, unless other seeds of it were not.
+    """
+    values = values_by_seed(study, metric)
+    pairs: dict[Key, Paired] = {}
+    for first, second in study.contrasts:
+        for column in study.columns:
+            if {(first, column), (second, column)} <= values.keys():
+                difference = paired(values[first, column], values[second, column])
+                if difference:
+                    pairs[label((first, second)), column] = difference
+    left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
+    named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
+    places = [key for key in named if key in pairs or key not in left_out]
+    fits = {column: pooled([its for (_, place), its in values.items() if place == column]) for column in study.columns}
+    noise = {column: fit for column, fit in fits.items() if fit}
+
+    def corrected(p: dict[Key, float]) -> dict[Key, float]:
+        return dict(zip(places, holm([p.get(key, 1.0) for key in places]), strict=True))
+
+    by_flips = corrected({key: pair.p for key, pair in pairs.items() if pair.p is not None})
+    least = corrected({key: pair.least_p for key, pair in pairs.items()})
+    by_model = corrected({key: noise[key[1]].p(pair) for key, pair in pairs.items() if key[1] in noise})
+    tested = {}
+    for key, pair in pairs.items():
+        tested[key] = Contrast(pair, by_flips[key], least[key] <= LEVEL)
+        if fit := noise.get(key[1]):
+            pooled_numbers = fit.interval(pair), by_model[key], fit.detectable(pair.n)
+            tested[key] = Contrast(pair, by_flips[key], least[key] <= LEVEL, *pooled_numbers)
+    return Contrasts(tested, len(places), noise)

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from vitinit.analysis import command, frame
 from vitinit.analysis.pages.render import OWN, page
 from vitinit.analysis.registry import refuse
+from vitinit.analysis.tables import reading
 from vitinit.analysis.tables.contrasts import of_contrasts
-from vitinit.analysis.tables.printing import reading
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.render import columns, template
-from vitinit.analysis.tables.shared import Table, check_baseline
+from vitinit.analysis.tables.render import template, to_part
+from vitinit.analysis.tables.shared import check_baseline
+from vitinit.analysis.tables.table import Table
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _write(path: Path, **values: object) -> None:
-    text = template("report.html.j2", Path(__file__).parent, columns=columns, inline=_inline, file=FILE, **values)
+    text = template("report.html.j2", Path(__file__).parent, part=_part, inline=_inline, file=FILE, **values)
     command.write(path, text)
     command.say([f"wrote {path}"])
 
@@ -133,7 +134,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
 def _answer(study: frame.Study, tables: list[Table]) -> Answer:
     """Take title, question, answer and limits from the study's page; without contrasts, read the main table."""
     main_table, named = tables[0], next((table for table in tables if of_contrasts(table)), None)
-    missing = reading.without_numbers(main_table)
+    missing = reading.without_numbers(study)
     own = any((folder / study.name / OWN).is_file() for folder in study.folders)
     try:
         text = page(study)
@@ -168,6 +169,12 @@ def _figures(study: frame.Study, baseline: str | None, broken: list[VitinitError
             yield Drawn(drawing.name, drawing.caption, [_svg(figure.figure) for figure in figures.values()])
         for figure in figures.values():
             plt.close(figure.figure)
+
+
+def _part(table: Table) -> Markup:
+    from markupsafe import Markup
+
+    return Markup(to_part(table))
 
 
 def _place(name: str) -> int:

@@ -8,7 +8,7 @@ for (const table of document.querySelectorAll("table.sort")) {
   heads.forEach((head, place) => {
     const button = document.createElement("button");
     button.append(...head.childNodes);
-    if (!button.textContent) button.textContent = place ? "ours" : "row";
+    if (!button.textContent.trim()) button.textContent = place ? "ours" : "row";
     head.append(button);
     button.addEventListener("click", () => {
       const order = head.ariaSort === "descending" ? "ascending" : "descending";

@@ -199,18 +199,15 @@ def _signed_sums(x: Floats) -> Floats:
     return sums
 
 
-def could_show(pair: Paired) -> float | None:
-    """The difference that a paired t test at this spread and n would find in four of five studies; None under 3 seeds.
+def detectable(n: int, interval: Interval) -> float:
+    """The difference that a paired t test would find in four of five studies of n seeds with this interval.
 
     (The t quantile of 0.975 + that of 0.8) times the standard error, with n - 1 degrees of freedom: an approximation.
     """
     from scipy.special import stdtrit
 
-    if pair.interval is None:
-        return None
-    quantile = float(stdtrit(pair.n - 1, 0.975))
-    error = (pair.interval.high - pair.interval.low) / 2 / quantile
-    return (quantile + float(stdtrit(pair.n - 1, POWER))) * error
+    quantile = float(stdtrit(n - 1, 0.975))
+    return (quantile + float(stdtrit(n - 1, POWER))) * (interval.high - interval.low) / 2 / quantile
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
 import vitinit.initializers.errors as errors
+
+if TYPE_CHECKING:
+    from vitinit.analysis.stats import Interval
 
 one_line, count = errors.plain, errors.count
 
@@ -49,6 +53,22 @@ def signed(value: float, digits: int = 2) -> str:
 def number(value: float, digits: int = 2) -> str:
     """The same without a plus."""
     return signed(value, digits).removeprefix("+")
+
+
+def interval_text(interval: Interval, digits: int = 2) -> str:
+    """Both ends."""
+    return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
+
+
+def p_written(p: float) -> str:
+    """Three digits: `0.016`, or that it is less."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def p_equals(p: float) -> str:
+    """`= 0.016`, or that it is less."""
+    written = p_written(p)
+    return written if written[0] == "<" else f"= {written}"
 
 
 def escape_markdown(text: str) -> str:

@@ -7,7 +7,6 @@ import re
 from tests.records import REFERENCE, ROOT, interval, shows, study, text
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import build
-from vitinit.analysis.tables.render import columns
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 KAIMING = "Kaiming uniform"
@@ -39,15 +38,15 @@ def test_the_table_of_what_comes_out_is_that_of_analysis_and_of_the_records() ->
     out = README.partition("## What comes out\n")[2]
     lines = re.findall(r"^\|.* ± .*", out, flags=re.MULTILINE)
     small, table = study("small"), build(load([REFERENCE], "small"))
-    for line, row in zip(lines, table.rows, strict=True):
+    for line, row in zip(lines, table.texts.index, strict=True):
         label, *cells = (cell.strip() for cell in line.strip("|").split("|"))
         assert label.startswith(row)
-        for cell, column, data in zip(cells, columns(table), ("digits", "cifar10"), strict=False):
+        for cell, head, data in zip(cells, table.heads, ("digits", "cifar10"), strict=False):
             top1 = small.top1(row, data=data)
             ours = f"{text(top1.mean())} ± {text(top1.std())}"
-            assert cell == (f"**{ours}**" if row in column.parts[0].bold else ours)
-            assert column.parts[0].texts[row] == ours
-    assert set(table.baselines.values()) == {KAIMING}
+            assert cell == (f"**{ours}**" if (row, head) in table.bold else ours)
+            assert table.texts.loc[row, head] == ours
+    assert set(table.numbers["baseline"].dropna()) == {KAIMING}
     assert f"over {len(small.seeds)} seeds" in " ".join(out.split())
     assert {text(record["parameters"] / 1e6) for record in small.runs["record"]} == {"0.1"}
     assert "(0.1 M parameters)" in out

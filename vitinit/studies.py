@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from vitinit.analysis.frame import Study as Records
-    from vitinit.analysis.tables.shared import Table
+    from vitinit.analysis.tables.table import Table
     from vitinit.runners.options import LaunchOptions
 
 Named = str | Mapping[str, Any]

@@ -8,7 +8,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.scaling import lines, several_sizes
 from vitinit.analysis.figures.style import file_part, score_name
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables import gap
+from vitinit.analysis.tables.convit import gap_bases
 
 if TYPE_CHECKING:
     from seaborn import FacetGrid
@@ -28,7 +28,7 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fa
     """
     import pandas as pd
 
-    bases, figures = gap.baselines(study, baseline), {}
+    bases, figures = gap_bases(study, baseline), {}
     for name, runs in several_sizes(study).items():
         theirs = runs.loc[runs["value"] > 0, ["row", "x", "seed", "value"]]
         ours = runs.assign(base=runs["row"].map(bases)).dropna(subset="base")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import WIDTH, finish, palette, plain, present, score_name, t_interval, with_seeds
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.contrasts import label
+from vitinit.analysis.gains import label
 from vitinit.analysis.tables.shared import baselines_of, values_by_seed
 
 if TYPE_CHECKING:

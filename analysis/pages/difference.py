@@ -119,7 +119,7 @@ def holm(differences: Sequence[Difference]) -> list[str]:
     from scipy.stats import ttest_1samp
 
     from vitinit.analysis.stats import holm as corrected
-    from vitinit.analysis.tables.render import p_written
+    from vitinit.analysis.text import p_written
 
     return [p_written(p) for p in corrected([float(ttest_1samp(each.by_seed, 0).pvalue) for each in differences])]
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.analysis import frame
+from vitinit.analysis import frame, gains
 from vitinit.analysis.choose import Choice, choose
+from vitinit.analysis.gains import Contrast, label
 from vitinit.analysis.pages.difference import Difference
-from vitinit.analysis.tables.contrasts import label
-from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.render import p_written, to_markdown
-from vitinit.analysis.tables.shared import TableCell, TableLayout, own_bases
-from vitinit.analysis.text import count, escape_markdown, number, signed
+from vitinit.analysis.tables.registry import build
+from vitinit.analysis.tables.render import to_markdown
+from vitinit.analysis.tables.shared import own_bases
+from vitinit.analysis.text import count, escape_markdown, number, p_written, signed
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Facts:
         each = [self.gain(row, over, column).by_seed for column in places]
         return Difference(f"{row} − {over}, mean over columns", sum(each[1:], each[0]) / len(each))
 
-    def contrast(self, first: str, second: str, column: str | None = None) -> TableCell:
+    def contrast(self, first: str, second: str, column: str | None = None) -> Contrast:
         """Return the cell of a comparison that the grid named: p by Holm, pooled interval, detectable effect."""
         cells, name = self._contrast_cells, label((first, second))
         places = [place for its, place in cells if its == name]
@@ -100,11 +100,9 @@ class Facts:
         return cells[name, self._place(f"contrast {name!r}", column, places)]
 
     @cached_property
-    def _contrast_cells(self) -> dict[tuple[str, str], TableCell]:
-        """Compared cells of the table of contrasts, by contrast and column; empty where the grid named none."""
-        name = f"{self.name}_contrasts"
-        cells = build(self.study, name).cells if name in names(self.study) else {}
-        return {key: cell for key, cell in cells.items() if cell.against}
+    def _contrast_cells(self) -> dict[tuple[str, str], Contrast]:
+        """Comparisons that the grid named and that have runs, by contrast and column."""
+        return gains.contrasts(self.study).tested
 
     @property
     def contrasts(self) -> list[tuple[str, str, str]]:
@@ -112,7 +110,7 @@ class Facts:
         pairs = {label(pair): pair for pair in self.study.contrasts}
         order = [(name, column) for name in pairs for column in self.study.columns]
         cells = [(key, self._contrast_cells.get(key)) for key in order]
-        return [(*pairs[name], column) for (name, column), it in cells if it and it.against and it.against.interval]
+        return [(*pairs[name], column) for (name, column), it in cells if it and it.against.interval]
 
     def p(self, first: str, second: str, column: str | None = None) -> str:
         """Return p of a comparison that the grid named: sign-flip test, Holm over all of them."""
@@ -202,8 +200,8 @@ class Facts:
             gain: Differences, too.
             baseline: Row that these are to; None: each row's own base.
         """
-        table = build(self.study, self.name + ending, baseline=baseline)
-        caption, _, text = to_markdown(table, TableLayout(gain=gain)).partition("\n\n")
+        table = build(self.study, self.name + ending, baseline=baseline, gain=gain)
+        caption, _, text = to_markdown(table).partition("\n\n")
         return f"{text.strip()}\n\n<sub>{caption.strip()}</sub>"
 
     def comparisons(self, epochs: Iterable[int] = (), pooled: bool = False) -> str:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
 from vitinit.analysis.registry import refuse
+from vitinit.analysis.tables import reading
 from vitinit.analysis.tables.contrasts import of_contrasts
-from vitinit.analysis.tables.notes import caption
-from vitinit.analysis.tables.printing import reading
-from vitinit.analysis.tables.printing.terminal import to_terminal
 from vitinit.analysis.tables.registry import build, names
-from vitinit.analysis.tables.render import FORMATS
-from vitinit.analysis.tables.shared import METRICS, Table, TableLayout, check_baseline
+from vitinit.analysis.tables.render import FORMATS, to_terminal
+from vitinit.analysis.tables.shared import METRICS, check_baseline
+from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 if TYPE_CHECKING:
+    from vitinit.analysis.frame import Study
     from vitinit.benchmark.terminal import Terminal
 
 
@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace) -> None:
 
     from vitinit.benchmark.terminal import Terminal
 
-    console, look = Terminal(), TableLayout(args.gain or args.baseline is not None, args.all)
+    console, gain = Terminal(), args.gain or args.all or args.baseline is not None
     studies = [available[args.table]] if args.table else found
     broken: list[VitinitError] = []
     for study in studies:
@@ -92,20 +92,21 @@ def _run(args: argparse.Namespace) -> None:
         command.folder(out)
         # The baseline may be a row of another study: this one then compares with own bases, and its notes say so.
         baseline = args.baseline if args.baseline in study.rows else None
-        rows, built = _matching(study.rows, args.rows or []) or None, []
+        rows = _matching(study.rows, args.rows or [])
+        built: list[Table] = []
         for name in [args.table] if args.table else tables[study.name]:
             try:
-                built.append(build(study, name, metric, baseline, rows))
+                built.append(build(study, name, metric, baseline, rows, gain))
             except BrokenFile as error:
                 broken.append(error)
         for table in built:
             for kind in formats:
                 ending, write = FORMATS[kind]
-                command.write(out / f"{table.name}.{ending}", write(table, look))
+                command.write(out / f"{table.name}.{ending}", write(table, args.all))
             if args.all or args.table:
-                _print(console, table, look)
+                _print(console, table, args.all)
         if not (args.all or args.table):
-            _print_brief(console, study.name, built, look)
+            _print_brief(console, study, built, args.baseline is None)
         console.print(f"{count(len(built), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
         console.print(f"No published numbers stand beside ours: a clone has them, {FOLDER} is not there")
@@ -123,28 +124,26 @@ def _matching(rows: Sequence[str], patterns: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(row for one in patterns for row in rows if row == one or fnmatchcase(row, one)))
 
 
-def _print_brief(console: Terminal, study: str, tables: Sequence[Table], look: TableLayout) -> None:
+def _print_brief(console: Terminal, study: Study, tables: Sequence[Table], by_grid: bool) -> None:
     """Print the main table, the table of contrasts, and their reading."""
-    own = next((table for table in tables if table.name == study), None)
+    own = next((table for table in tables if table.name == study.name), None)
     named = next((table for table in tables if of_contrasts(table)), None)
     for table in (own, named):
         if table:
-            _print(console, table, look)
+            _print(console, table)
             console.print()
     if own:
-        for text in [*reading.without_numbers(own), *reading.sentences(own, None if own.baseline else named)]:
+        for text in [*reading.without_numbers(study), *reading.sentences(own, named if by_grid else None)]:
             console.print(text)
 
 
-def _print(console: Terminal, table: Table, look: TableLayout) -> None:
-    """Print caption and table; with `--all` the notes, too."""
-    console.print(caption(table, look))
-    console.print()
-    for number, panel in enumerate(to_terminal(table, console.width, look)):
-        if number:
-            console.print()
+def _print(console: Terminal, table: Table, notes: bool = False) -> None:
+    """Print caption, table and notes."""
+    console.print(table.caption)
+    for panel in to_terminal(table, console.width):
+        console.print()
         console.print(panel)
-    for note in table.notes if look.whole else ():
+    for note in table.notes if notes else ():
         console.print(note)
 
 

@@ -1,22 +1,24 @@
-"""The comparisons that a grid names, and no others: what a study stands or falls by."""
+"""The comparisons that a grid names, and no others: what a study stands or falls by; after training, and over it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.published import context
-from vitinit.analysis.tables.notes import not_initialisation_alone, over_fewer_seeds, quantity, seeds
-from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import LEVEL, Key, Table, TableCell, contrasts_compared, skipped, values_by_seed
-from vitinit.analysis.text import capitalised, count
+from vitinit.analysis import gains
+from vitinit.analysis.frame import Study
+from vitinit.analysis.gains import LEVEL, Contrasts, label
+from vitinit.analysis.tables.notes import not_initialisation_alone, subject
+from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.shared import contrasts_compared, values_by_seed
+from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
+from vitinit.analysis.text import count
 
 if TYPE_CHECKING:
-    from vitinit.analysis.stats import Paired, Pooled
+    import pandas as pd
 
-
-def label(pair: tuple[str, str]) -> str:
-    """Return the label of a contrast: the first minus the second."""
-    return f"{pair[0]} − {pair[1]}"
+OVER = "first minus second row"
+MOST = 5
+"""Epochs that are shown of a dataset: the first, the last, and some between; the figure accuracy has all."""
 
 
 def of_contrasts(table: Table) -> bool:
@@ -26,95 +28,107 @@ def of_contrasts(table: Table) -> bool:
 
 @TABLES.add("_contrasts", contrasts_compared, place=2)
 def contrasts(asked: Asked) -> Table:
-    """One line per contrast: the first row's accuracy, what it has over the second, and p."""
-    from vitinit.analysis.stats import holm, paired, pooled, sample
+    """One line per contrast and dataset: the first row's accuracy, what it has over the second, and p."""
+    from vitinit.analysis.stats import sample
 
-    study, metric = asked.study, asked.metric
-    values = values_by_seed(study, metric)
-    ours: dict[Key, TableCell] = {}
-    pairs: dict[Key, Paired] = {}
-    for contrast in study.contrasts:
+    study, values = asked.study, values_by_seed(asked.study, asked.metric)
+    found = gains.contrasts(study, asked.metric)
+    cells, shown = {}, {}
+    for pair in study.contrasts:
         for column in study.columns:
-            first, second = (values.get((row, column)) for row in contrast)
-            key = label(contrast), column
-            difference = paired(first, second) if first is not None and second is not None else None
-            if difference:
-                pairs[key] = difference
-            ours[key] = TableCell(sample(first))
-    # What has no run yet keeps its place in the correction: a p can only fall when it comes.
-    left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
-    named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
-    places = [key for key in named if key in pairs or key not in left_out]
-    noise = {
-        column: pooled([values[row, column] for row in study.rows if (row, column) in values])
-        for column in study.columns
-    }
-    modelled = {key: spread for key in pairs if (spread := noise[key[1]])}
-    corrected = dict(zip(places, holm([_p(pairs.get(key)) for key in places]), strict=True))
-    by_model = dict(
-        zip(places, holm([modelled[key].p(pairs[key]) if key in modelled else 1.0 for key in places]), strict=True)
-    )
-    least = dict(zip(places, holm([pairs[key].least_p if key in pairs else 1.0 for key in places]), strict=True))
-    cells = {
-        key: TableCell(
-            cell.ours,
-            pairs[key],
-            corrected[key],
-            least[key],
-            pooled=modelled[key].interval(pairs[key]) if key in modelled else None,
-            pooled_p=by_model[key] if key in modelled else None,
-            detectable=modelled[key].detectable(pairs[key].n) if key in modelled else None,
-        )
-        if key in pairs
-        else cell
-        for key, cell in ours.items()
-    }
-    waiting = f", {len(places) - len(pairs)} without runs yet" if len(places) > len(pairs) else ""
-    seen = [pair for pair in study.contrasts if any(row == label(pair) for row, _ in pairs)]
+            test = found.tested.get((label(pair), column))
+            ours = sample(values.get((pair[0], column)))
+            cell = cells[label(pair), column] = TableCell(ours, test.against if test else None, test)
+            if test:
+                line = f"{label(pair)}, {column}" if len(study.columns) > 1 else label(pair)
+                shown[line, ""] = cell
+    compared = {row for row, _ in found.tested}
+    waiting = found.size - len(found.tested)
     notes = [
-        f"Ours: {quantity(study, metric)} of the first row, mean ± sample standard deviation over seeds. "
-        "Difference: first minus second row by seed, with its 95 % interval (Student's t; none under 3 common seeds).",
-        f"p: exact two-sided sign-flip test, corrected by Holm over {count(len(places), 'comparison')}, which the grid "
-        f"names{waiting}; not shown where it could not be under {LEVEL}, whatever the numbers.",
-        *_of_the_model(cells, noise),
+        f"p: exact two-sided sign-flip test, corrected by Holm over {count(found.size, 'comparison')}, which the grid "
+        f"names{f', {waiting} without runs yet' if waiting else ''}; not shown where it could not be under {LEVEL}, "
+        "whatever the numbers. Intervals: Student's t; none under 3 common seeds.",
+        *_of_the_model(found),
         f"Settings and counts: table {study.name}.",
-        *not_initialisation_alone(study, seen),
+        *not_initialisation_alone(study, [pair for pair in study.contrasts if label(pair) in compared]),
     ]
-    result = Table(
-        name=asked.name,
-        study=study,
-        caption=f"Comparisons that the grid names, study {study.name}",
-        rows=[label(contrast) for contrast in study.contrasts],
-        columns=study.columns,
-        baselines={label(contrast): contrast[1] for contrast in study.contrasts},
-        cells=cells,
-        comparisons=len(places),
-        published=context(study.name),
-        shows=f"{capitalised(quantity(study, metric))}, of the first row",
-        gain="first minus second row",
-        digits=2,
-    )
-    result.notes.extend([*notes, seeds(result), *over_fewer_seeds(result)])
-    return result
+    holm = f"Holm over {count(found.size, 'comparison')}"
+    explained = []
+    if any(test.could_show for test in found.tested.values()):
+        explained.append(f"p: sign-flip test, {holm}")
+    if found.noise:
+        explained.append(
+            f"Pooled: t interval and test with the noise of all rows, {'Holm likewise' if explained else holm}"
+        )
+    second = {label(pair): pair[1] for pair in study.contrasts}
+    of = subject(study, asked.metric, first_row=True)
+    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 
 
-def _of_the_model(cells: dict[Key, TableCell], noise: dict[str, Pooled | None]) -> list[str]:
+def _of_the_model(found: Contrasts) -> list[str]:
     """Return the notes on pooled intervals: model and smallest detectable effects."""
     notes = []
-    for column, spread in noise.items():
-        its = {row: cell for (row, place), cell in cells.items() if place == column and cell.pooled}
-        if not spread or not its:
-            continue
-        sizes = [cell.detectable for cell in its.values() if cell.detectable is not None]
-        low, high = f"{min(sizes):.2f}", f"{max(sizes):.2f}"
-        notes.append(
-            f"Pooled, on {column}: Student's t interval and test of the model row + seed, fitted to all rows (residual "
-            f"standard deviation {spread.std:.2f}, {spread.df} degrees of freedom; normal noise, alike in all rows). "
-            f"Smallest effect detectable by it: {low if low == high else f'{low} to {high}'} points (level {LEVEL}, "
-            "power 0.8, one comparison alone)."
-        )
+    for column, noise in found.noise.items():
+        sizes = [test.detectable for (_, place), test in found.tested.items() if place == column and test.detectable]
+        if sizes:
+            between = dict.fromkeys(f"{size:.2f}" for size in (min(sizes), max(sizes)))
+            notes.append(
+                f"Pooled, on {column}: Student's t interval and test of the model row + seed, fitted to all rows "
+                f"(residual standard deviation {noise.std:.2f}, {noise.df} degrees of freedom; normal noise, alike in "
+                f"all rows). Smallest effect detectable by it: {' to '.join(between)} points (level {LEVEL}, power "
+                "0.8, one comparison alone)."
+            )
     return notes
 
 
-def _p(pair: Paired | None) -> float:
-    return 1.0 if pair is None or pair.p is None else pair.p
+def followed(study: Study) -> bool:
+    """Return True if rows that the grid compares were evaluated after several epochs."""
+    return contrasts_compared(study) and any(len(_evaluated(study, place)) > 1 for place in study.columns)
+
+
+def _evaluated(study: Study, place: str) -> list[int]:
+    """The epochs that a column's runs of the compared rows were evaluated after."""
+    rows = {row for pair in study.contrasts for row in pair}
+    runs = [run for row in rows for run in study.cells.get((place, row), [])]
+    return sorted({epoch for run in runs for epoch in run.evaluated})
+
+
+def _shown(study: Study) -> list[int]:
+    """`MOST` evenly spaced ones of each column, all in one order."""
+    shown: set[int] = set()
+    for place in study.columns:
+        epochs = _evaluated(study, place)
+        last = min(MOST, len(epochs)) - 1
+        shown |= {epochs[(len(epochs) - 1) * step // max(last, 1)] for step in range(last + 1)}
+    return sorted(shown)
+
+
+@TABLES.add("_epochs", followed, place=3)
+def over_epochs(asked: Asked) -> Table:
+    """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
+    from vitinit.analysis.stats import paired, sample
+
+    study = asked.study
+    places = [place for place in study.columns if _evaluated(study, place)]
+    cells, second = {}, {}
+    for pair in study.contrasts:
+        for place in places:
+            line = label(pair) + (f", {place}" if len(places) > 1 else "")
+            second[line] = pair[1]
+            for epoch in _shown(study):
+                ours, theirs = (_after(epoch, study, place, row) for row in pair)
+                cells[line, f"epoch {epoch}"] = TableCell(sample(ours), paired(ours, theirs))
+    notes = [
+        "No p: what the grid names are the comparisons after the last epoch, in table "
+        f"{study.name}_contrasts. Intervals: Student's t; none under 3 common seeds. Settings: table {study.name}."
+    ]
+    of = subject(study, "each", first_row=True)
+    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2)
+
+
+def _after(epoch: int, study: Study, place: str, row: str) -> pd.Series[float]:
+    """Return the scores of the finished runs after an epoch, by seed."""
+    import pandas as pd
+
+    runs = study.cells.get((place, row), [])
+    return pd.Series({run.spec.seed: run.evaluated[epoch] for run in runs if epoch in run.evaluated}, dtype=float)

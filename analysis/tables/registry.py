@@ -5,30 +5,15 @@ A table is one file of this folder with one function that computes it, decorated
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.registry import LAST, blaming
-from vitinit.analysis.tables.shared import Table, check_baseline
+from vitinit.analysis.tables.shared import check_baseline
+from vitinit.analysis.tables.table import Asked, Table
 from vitinit.initializers.errors import unknown_name
 from vitinit.initializers.plugins import Registry
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Input of a table."""
-
-    study: Study
-    """With a finished run."""
-    name: str
-    """The table's own."""
-    metric: str
-    """`last` or `best` epoch."""
-    baseline: str | None
-    """The row that differences are to; None: each row's own base (see `own_bases`)."""
-    rows: list[str] | None = None
-    """The study's rows that are shown, in this order; None: all."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +69,8 @@ def build(
     name: str | None = None,
     metric: str = "last",
     baseline: str | None = None,
-    rows: list[str] | None = None,
+    rows: Sequence[str] = (),
+    gain: bool = False,
 ) -> Table:
     """Compute one of a study's tables.
 
@@ -94,8 +80,9 @@ def build(
         metric: `last` or `best` epoch.
         baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
             own base (see `own_bases`).
-        rows: The study's rows that are shown, in this order, in tables that have a line for each. Default: all. What is
-            tested stays the same; bold is the best of these.
+        rows: The study's rows that are shown, in this order, in tables that have a line for each. Default: all. Bold is
+            the best of these.
+        gain: True if differences are shown in tables that can do without.
 
     Raises:
         VitinitError: no finished run, no such table, or no row of that name.
@@ -107,8 +94,5 @@ def build(
     for kind in TABLES.entries():
         if study.name + kind.name == name and _allowed(kind, study):
             with blaming(f"table {name}"):
-                table = kind.compute(Asked(study, name, metric, baseline, rows))
-                shown = [row for row in rows or [] if row in table.rows]
-                cells = {key: cell for key, cell in table.cells.items() if key[0] in shown}
-                return replace(table, rows=shown, cells=cells) if shown else table
+                return kind.compute(Asked(study, name, metric, baseline, rows, gain))
     raise unknown_name("table", name, names(study))

@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.notes import not_initialisation_alone, quantity
-from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import METRICS, Table, TableCell
-from vitinit.analysis.text import capitalised
+from vitinit.analysis.tables.notes import not_initialisation_alone, subject
+from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.shared import METRICS
+from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
@@ -144,10 +144,13 @@ def slopes(gains: dict[float, pd.Series[float]]) -> pd.Series[float]:
 
 
 def catches_up(score: float, base: dict[float, float]) -> float | None:
-    """Return where on the axis the base has this score, interpolated over its logarithm; None: nowhere that was run."""
+    """Return where on the axis the base has this score, interpolated over its logarithm.
+
+    Minus infinity: in front of its first value; None: nowhere that was run.
+    """
     points = sorted(base.items())
     if points[0][1] >= score:
-        return points[0][0]
+        return -math.inf
     for (x, low), (further, high) in itertools.pairwise(points):
         if low < score <= high:
             return 2 ** (math.log2(x) + (score - low) / (high - low) * math.log2(further / x))
@@ -159,59 +162,61 @@ def table(asked: Asked) -> Table:
     """One line per initialisation, a column per value of the axis, and the slope of the gain."""
     from vitinit.analysis.stats import paired, sample
 
-    found = scaling(asked.study, asked.metric)
+    study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
     several = len({place for place, _ in found.series}) > 1
-    columns = [f"{found.axis} {text_of(value)}" for value in found.values]
     cells: dict[tuple[str, str], TableCell] = {}
     bases, caught, apart = {}, [], dict[tuple[str, str], None]()
-    slope = "gain per doubling"
     for each in found.series.values():
         row = f"{each.label}, {each.place}" if several else each.label
-        gains = found.gains(each)
-        base = found.series[each.place, each.base].scores if each.base else {}
-        if each.base:
-            bases[row] = f"{each.base}, {each.place}" if several else each.base
-        for value, column in zip(found.values, columns, strict=True):
-            scores = each.scores.get(value)
-            pair = paired(scores, base[value]) if scores is not None and value in base else None
-            if pair and each.base:
-                apart[each.rows[value], found.series[each.place, each.base].rows[value]] = None
-            cells[row, column] = TableCell(sample(scores), pair)
+        base = found.series[each.place, each.base] if each.base else None
+        if base:
+            bases[row] = f"{each.base}, {each.place}" if several else base.label
+        for value in found.values:
+            scores, theirs = each.scores.get(value), base.scores.get(value) if base else None
+            pair = paired(scores, theirs) if scores is not None and theirs is not None else None
+            if pair and base:
+                apart[each.rows[value], base.rows[value]] = None
+            cells[row, f"{found.axis} {text_of(value)}"] = TableCell(sample(scores), pair)
+        gains, slope = found.gains(each), TableCell()
         if len(gains) >= LEAST_VALUES and len(by_seed := slopes(gains)):
-            cells[row, slope] = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
-        else:
-            cells[row, slope] = TableCell()
+            slope = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
+        cells[row, "gain per doubling"] = slope
         if base and found.axis in MORE_TRAINING:
-            caught.append(_caught(row, each, {value: float(its.mean()) for value, its in base.items()}, found.axis))
+            caught.append(_caught(row, each, base, found.axis))
     notes = [
-        f"Ours: {quantity(asked.study, asked.metric)}, mean ± sample standard deviation over seeds. Gain: by seed, "
-        "over the base at the same value of the axis, or of a base over the first base.",
-        f"Gain per doubling: slope of the gain over log2 of {found.axis}, by least squares at each seed.",
+        "Gain: by seed, over the base at the same value of the axis, or of a base over the first base. Gain per "
+        f"doubling: slope of the gain over log2 of {found.axis}, by least squares at each seed.",
         *caught,
-        *not_initialisation_alone(asked.study, list(apart)),
-        f"Settings and counts: table {asked.study.name}.",
+        *not_initialisation_alone(study, list(apart)),
+        f"Settings and counts: table {study.name}.",
     ]
-    result = Table(
-        name=asked.name,
-        study=asked.study,
-        caption=f"Gains over {found.axis}, study {asked.study.name}",
-        rows=list(dict.fromkeys(row for row, _ in cells)),
-        columns=[*columns, slope],
-        baselines=bases,
-        cells=cells,
-        shows=capitalised(quantity(asked.study, asked.metric)),
-        gain="over the base at the same value",
-    )
-    result.notes.extend(notes)
-    return result
+    of = f"{subject(study, asked.metric)} by {found.axis}"
+    return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value")
 
 
-def _caught(row: str, each: ScalingCurve, base: dict[float, float], axis: str) -> str:
-    """Say how much of the axis the base needs for the scores of a series (between its values: interpolated)."""
+def _caught(row: str, each: ScalingCurve, base: ScalingCurve, axis: str) -> str:
+    """Say how much of the axis the base needs for the scores of a series (between its values: interpolated).
+
+    The interval goes from the smallest to the largest need of one seed.
+    """
+    least, most = (text_of(end(base.scores)) for end in (min, max))
+
+    def written(place: float | None) -> str:
+        if place is None:
+            return f"more than {most}"
+        return f"at most {least}" if place == -math.inf else text_of(round(place))
+
+    means = {value: float(its.mean()) for value, its in base.scores.items()}
     parts = []
     for value, scores in each.scores.items():
-        where = catches_up(float(scores.mean()), base)
-        needs = f"more than {text_of(max(base))}" if where is None else text_of(round(where))
-        parts.append(f"{text_of(value)}: {needs}")
-    return f"{row}: {axis} that {each.base} needs for its mean score at {', at '.join(parts)} (interpolated)."
+        by_seed = []
+        for seed, score in zip(scores.index.tolist(), scores.tolist(), strict=True):
+            own = {where: float(its.loc[seed]) for where, its in base.scores.items() if seed in its.index}
+            if len(own) == len(base.scores):
+                by_seed.append(catches_up(float(score), own))
+        by_seed.sort(key=lambda place: math.inf if place is None else place)
+        ends = dict.fromkeys(written(by_seed[end]) for end in (0, -1)) if by_seed else {}
+        between = f" (by seed {' to '.join(ends)})" if len(ends) > 1 else ""
+        parts.append(f"{text_of(value)}: {written(catches_up(float(scores.mean()), means))}{between}")
+    return f"{row}: {axis} that {base.label} needs for its mean score at {', at '.join(parts)} (interpolated)."

@@ -1,16 +1,13 @@
-"""Parts of all tables: the numbers of a cell, and the rows and values of a study."""
+"""Parts of all tables: the rows, bases and values of a study."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.published import Publication, Published, lookup, read_in_part
-from vitinit.analysis.text import capitalised
+from vitinit.analysis.published import Published, lookup, read_in_part
 from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
 from vitinit.benchmark.spec import RunSpec
@@ -19,112 +16,12 @@ from vitinit.initializers.errors import unknown_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Interval, Paired, Sample
-
 METRICS = {"last": "score", "best": "best_score"}
-LEVEL = 0.05
-"""Level of the tests: a p that cannot be under it is not shown."""
 
 Key = tuple[str, str]
 """Row and column label."""
 Values = Mapping[Key, "pd.Series[float]"]
 """Top-1, or mean IoU, in percent by seed."""
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """Our numbers and the paper's for one row and column; None where there is none."""
-
-    ours: Sample | None = None
-    against: Paired | None = None
-    """Ours minus that of its base, or of the one baseline."""
-    p: float | None = None
-    """p of `against`, corrected by Holm across the table."""
-    least_p: float | None = None
-    """Lowest possible `p`: with few seeds, and many comparisons, never under 0.05."""
-    pooled: Interval | None = None
-    """95 % interval of `against`, with the noise of all rows (`stats.Pooled`)."""
-    pooled_p: float | None = None
-    """p of `against` by that model, corrected by Holm across the table."""
-    detectable: float | None = None
-    """Smallest difference that the model's test finds with power 0.8."""
-    best: bool = False
-    """The best of its column, or not told apart from it: the interval of their difference contains 0."""
-    published: Published | None = None
-    """In the setting of ours."""
-    published_difference: float | None = None
-    """In the same published table."""
-    signed: bool = False
-    """Ours is a difference itself."""
-    switch: bool | None = None
-    """On or off, in place of any number."""
-
-    @property
-    def telling_p(self) -> float | None:
-        """`p` where it could be under the level at all."""
-        return None if self.least_p is None or self.least_p > LEVEL else self.p
-
-    @property
-    def excludes_published(self) -> bool:
-        """The interval of our mean does not contain the published number."""
-        interval = self.ours.interval if self.ours else None
-        return interval is not None and self.published is not None and self.published.value not in interval
-
-
-@dataclass(frozen=True)
-class Table:
-    """Everything that any format shows."""
-
-    name: str
-    study: Study
-    caption: str
-    """Its title; `caption` of notes.py has what else stands over a table."""
-    rows: list[str]
-    columns: list[str]
-    cells: dict[Key, TableCell]
-    baselines: dict[str, str] = field(default_factory=dict)
-    """The row that a row is compared with; a row without one is missing here."""
-    comparisons: int = 0
-    """Number of comparisons that p is corrected for: all that the study is to make."""
-    notes: list[str] = field(default_factory=list)
-    baseline: str | None = None
-    """The one row that all others are compared with; None: each with its own base."""
-    published: tuple[Publication, str] | None = None
-    """The paper and its table that this one is to be read with."""
-    transposed: bool = False
-    """Rows are datasets, columns are initialisations."""
-    shows: str = ""
-    """Quantity of our numbers, for the caption."""
-    gain: str = ""
-    """Definition of the differences, for a table that always shows them: `first minus second row`."""
-    digits: int = 1
-    """Behind the point."""
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """Layout options of a table, as the command line takes them."""
-
-    gain: bool = False
-    """Columns of differences, their intervals and p, too."""
-    whole: bool = False
-    """All notes, too."""
-
-
-PLAIN = TableLayout()
-"""One line a row, as papers print it."""
-
-
-def usual_seeds(table: Table) -> int | None:
-    """Number of seeds of most cells, which these do not state."""
-    seeds = Counter(cell.ours.n for cell in table.cells.values() if cell.ours)
-    return max(seeds, key=lambda n: (seeds[n], n)) if seeds else None
-
-
-def accuracy_of(study: Study) -> str:
-    """Return the quantity that a table shows, to begin a caption with."""
-    known = {"top-1": "Top-1 accuracy", "top-1 or mean IoU": "Top-1 accuracy, or mean IoU,"}
-    return known.get(study.measured, capitalised(study.measured))
 
 
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:

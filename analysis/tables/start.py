@@ -1,18 +1,18 @@
-"""State at the start of training: spectra of the attention weights, entropy and distance of attention, by layer."""
+"""State at the start of training, by layer; attention on the target and cost of the initialisation."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.registry import TABLES, Asked
-from vitinit.analysis.tables.shared import Table, TableCell
-from vitinit.initializers.report import LayerStart
+from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
+from vitinit.benchmark.records.record import RunRecord
+from vitinit.initializers.report import Fidelity, LayerStart
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,24 +68,72 @@ def starts(study: Study) -> pd.DataFrame:
 
 @TABLES.add("_start", has_start, place=8)
 def start(asked: Asked) -> Table:
-    """The table: of each row the first layer, and the others together; see `NOTES` for what is in it."""
+    """Of each row the first layer, and the others together; see `NOTES` for what is in it."""
+    from vitinit.analysis.stats import sample
+
+    study, found = asked.study, starts(asked.study)
+    found["layers"] = found["layer"].gt(1).map({False: "layer 1", True: "later"})
+    by_run = found.groupby(["column", "row", "layers", "quantity", "run_id"])["value"].mean()
+    values = {key: list(its) for key, its in by_run.groupby(["column", "row", "layers", "quantity"])}
+    several = found["column"].nunique() > 1
+    cells = {}
+    for place, row, layers in product(study.columns, study.rows, ("layer 1", "later")):
+        if any(key[:3] == (place, row, layers) for key in values):
+            for quantity in QUANTITIES:
+                measured = sorted(values.get((place, row, layers, quantity), ()))
+                cells[f"{row}{f', {place}' if several else ''}: {layers}", quantity] = TableCell(sample(measured))
+    what = (
+        "Attention at the start of training: norm, rank and log10 condition number of W_q^T W_k (QK) and of W_proj W_v"
+    )
+    return compose(asked, cells, f"{what} (VO), entropy and distance", NOTES, digits=2)
+
+
+def aimed(study: Study) -> bool:
+    """Return True if a method of a finished run has attention targets."""
+    return any(record.init.pseudo_input for record in study.contents.done.values())
+
+
+def _on_target(fidelity: Fidelity | None) -> float | None:
+    return 100 * fidelity.mass if fidelity else None
+
+
+def _norm(record: RunRecord) -> float | None:
+    norms = record.init.norms[0].query if record.init.norms else []
+    return fmean(norms) if norms else None
+
+
+MEASURES: dict[str, Callable[[RunRecord], float | None]] = {
+    "on target, pseudo-input (%)": lambda record: _on_target(record.init.pseudo_input),
+    "on target, images (%)": lambda record: _on_target(record.init.real_images),
+    "norm of W_q": _norm,
+    "initialisation (ms)": lambda record: 1000 * record.init.seconds,
+}
+AIM_NOTES = (
+    "On target: attention mass that a query of the first layer puts on its target token, mean over heads and queries, "
+    "on the pseudo-input that the method solved on (biases left out) and on real images. None without a target.",
+    "Norm of W_q: Frobenius, mean over the heads of the first layer. Initialisation: base and method together; of a "
+    "solution that an earlier run had computed, the time that it took then.",
+)
+
+
+@TABLES.add("_initialization", aimed, place=7)
+def initialization(asked: Asked) -> Table:
+    """Attention on the target and cost, in columns of datasets where a method has a target, beside accuracy."""
     from vitinit.analysis.stats import sample
 
     study = asked.study
-    by_run = defaultdict[tuple[str, str, bool, str, str], list[float]](list)
-    for place, row, run_id, layer, quantity, value in starts(study).itertuples(index=False):
-        by_run[place, row, layer > 1, quantity, run_id].append(value)
-    values = defaultdict[tuple[str, str, bool, str], list[float]](list)
-    for (place, row, later, quantity, _), layers in by_run.items():
-        values[place, row, later, quantity].append(fmean(layers))
-    several = len({place for place, *_ in values}) > 1
-    cells, lines = {}, []
-    for place, row, later in product(study.columns, study.rows, (False, True)):
-        if not any(key[:3] == (place, row, later) for key in values):
-            continue
-        lines.append(f"{row}{f', {place}' if several else ''}: {'later' if later else 'layer 1'}")
-        for quantity in QUANTITIES:
-            cells[lines[-1], quantity] = TableCell(sample(sorted(values.get((place, row, later, quantity), ()))))
-    caption = f"What training starts from, study {study.name}"
-    shows = "Mean over heads of norm, rank and log condition number of W_q^T W_k and W_proj W_v; entropy, distance"
-    return Table(asked.name, study, caption, lines, list(QUANTITIES), cells, notes=list(NOTES), shows=shows, digits=2)
+    places = [
+        place
+        for place in study.columns
+        if any(run.init.pseudo_input for row in study.rows for run in study.cells.get((place, row), ()))
+    ]
+    rows = [row for row in study.rows if any((place, row) in study.cells for place in places)]
+    cells: dict[tuple[str, str], TableCell] = {}
+    for place in places:
+        measures = {f"{study.metrics[place]} (%)": lambda record: record.score, **MEASURES}
+        for row, (name, measure) in product(rows, measures.items()):
+            measured = [measure(run) for run in study.cells.get((place, row), ())]
+            values = sorted(value for value in measured if value is not None)
+            cells[row, f"{place}: {name}"] = TableCell(sample(values))
+    what = f"Attention of the first layer on its target, norm and cost of the initialisation, and {study.measured}"
+    return compose(asked, cells, f"{what} after the last epoch", AIM_NOTES, digits=2)

@@ -1,96 +1,77 @@
-"""Tables: numbers recomputed by hand, what is bold, flagged and corrected, what the foot says."""
+"""Tables: numbers recomputed by hand, what is bold, tested and noted, and every format."""
 
 from __future__ import annotations
 
+import io
 import re
 import statistics
+from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
+from convit_records import masked, run
 from scipy import stats as scipy_stats
-from synthetic_records import ROWS, done, everything, failed, respecified, several, write
-from table_texts import entry
+from synthetic_records import done, everything, failed, finished, respecified, several, skipped, spec, write
 
 from vitinit.analysis.frame import load
+from vitinit.analysis.gains import contrasts, label
 from vitinit.analysis.tables import __main__ as tables
-from vitinit.analysis.tables.printing.reading import without_numbers
-from vitinit.analysis.tables.registry import build
-from vitinit.analysis.tables.render import to_latex
+from vitinit.analysis.tables import reading
+from vitinit.analysis.tables.registry import TABLES, build
+from vitinit.analysis.tables.render import FORMATS, to_csv, to_html, to_latex, to_markdown
+from vitinit.analysis.tables.scaling import catches_up
+from vitinit.analysis.tables.table import Table
+from vitinit.analysis.text import escape_latex, escape_markdown
 from vitinit.benchmark.records.store import Layout, Store
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
 
 
-def paired(root: Path) -> Path:
+def cell(table: Table, row: str, column: str = "cifar10") -> dict[str, Any]:
+    """The numbers of a cell that it has."""
+    lines = table.numbers[(table.numbers["row"] == row) & (table.numbers["column"] == column)]
+    return lines.iloc[0].dropna().to_dict()
+
+
+def note(table: Table, beginning: str) -> str:
+    (found,) = [line for line in table.notes if line.startswith(beginning)]
+    return found
+
+
+def test_mean_spread_and_paired_difference_by_seed(tmp_path: Path) -> None:
     for row, values in (("Mimetic", MIMETIC), ("Kaiming uniform", BASE)):
-        write(root, *(done(row, (99.0, value), seed=seed) for seed, value in values.items()))
-    return root
+        write(tmp_path, *(done(row, (99.0, value), seed=seed) for seed, value in values.items()))
+    study = load([tmp_path])
+    table, ours = build(study, gain=True), cell(build(study), "Mimetic")
+    assert (ours["n"], ours["mean"]) == (4, pytest.approx(statistics.mean(MIMETIC.values())))
+    assert ours["std"] == pytest.approx(statistics.stdev(MIMETIC.values()))
+    differences = [MIMETIC[seed] - BASE[seed] for seed in (0, 1, 2)]
+    low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
+    assert (ours["pairs"], ours["difference"]) == (3, pytest.approx(statistics.mean(differences)))
+    assert (ours["difference_low"], ours["difference_high"]) == (pytest.approx(low), pytest.approx(high))
+    assert table.texts.loc["Mimetic"].tolist() == ["53.7 ± 24.3", "+1.0 [−8.0, 10.0] (n=3)"]
+    assert note(table, "Differences over fewer") == "Differences over fewer seeds than n: Mimetic on cifar10 (3)."
+    assert cell(build(study, metric="best"), "Mimetic")["mean"] == 99
+    turned = cell(build(study, baseline="Mimetic"), "Kaiming uniform")
+    assert turned["difference"] == pytest.approx(-ours["difference"])
 
 
-def test_mean_std_and_paired_difference(tmp_path):
-    table = build(load([paired(tmp_path)]))
-    cell = table.cells["Mimetic", "cifar10"]
-    assert cell.ours.n == 4
-    assert cell.ours.mean == pytest.approx(statistics.mean(MIMETIC.values()))
-    assert cell.ours.std == pytest.approx(statistics.stdev(MIMETIC.values()))
-    common = sorted(MIMETIC.keys() & BASE.keys())
-    differences = [MIMETIC[seed] - BASE[seed] for seed in common]
-    expected = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
-    assert (cell.against.n, cell.against.mean) == (3, pytest.approx(statistics.mean(differences)))
-    assert (cell.against.interval.low, cell.against.interval.high) == pytest.approx((expected.low, expected.high))
-    assert entry(table, "Mimetic").ours == ["53.69 ± 24.25", "+1.00 [−8.02, 10.02] (n=3)"]
-    assert "Differences over fewer seeds than n: Mimetic on cifar10 (3)." in table.notes
-    assert entry(table, "Kaiming uniform").ours[1:] == []
-
-
-def test_metric_and_baseline(tmp_path):
-    study = load([write(paired(tmp_path), failed("Imp.-3"))])
-    best = build(study, metric="best").cells["Mimetic", "cifar10"].ours
-    assert (best.mean, best.std) == (99.0, 0.0)
-    turned = build(study, baseline="Mimetic").cells["Kaiming uniform", "cifar10"]
-    assert turned.against.mean == pytest.approx(-build(study).cells["Mimetic", "cifar10"].against.mean)
-    missing = "No differences: the baseline row Imp.-3 has no finished run."
-    assert missing in build(study, baseline="Imp.-3").notes
-
-
-def test_the_papers_differences_are_to_its_own_numbers_of_the_same_row(tmp_path):
-    study = load([several(tmp_path, {row: (50.0, 51.0, 52.0) for row in ROWS}, paper=True)])
-    assert entry(build(study), "Mimetic").paper == ["91.16", "+4.80"]
-    assert entry(build(study, baseline="Trunc normal"), "Mimetic").paper == ["91.16", "+2.53"]
-    assert entry(build(study), "Trunc normal").paper == ["88.63"]
-    assert entry(build(study), "ConViT").paper == []
-    other = several(tmp_path / "other", {"Kaiming uniform": (50.0,), "Imp.-3": (51.0,)}, paper=True, study="table6")
-    numbers = [entry(build(load([other])), row).paper for row in ("Kaiming uniform", "Imp.-3")]
-    assert numbers == [["86.36"], ["90.75"]], "of Table 2 and of Table 6"
-
-
-def test_one_seed_has_no_spread_and_no_base_no_difference(tmp_path):
-    table = build(load([write(tmp_path, done("Mimetic", (50.0,)))]))
-    assert entry(table, "Mimetic") == (["50.00"], [], False)
-    two = several(tmp_path / "two", {"Kaiming uniform": [1.0, 2.0], "Mimetic": [3.0, 5.0]})
-    assert entry(build(load([two])), "Mimetic").ours == ["4.00 ± 1.41", "+2.50"], "two pairs have no interval"
-    why = "No difference (--baseline ROW gives one), as no row has their base and model without a method: Mimetic."
-    assert why in table.notes
-
-
-def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
-    rows = (("A", 1e-3), ("B", 3e-3), ("C", 9e-3))
-    for name, lr in rows:
-        for row, label in (("Kaiming uniform", "base"), ("Mimetic", "mimetic")):
-            if (name, label) != ("C", "base"):
-                write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {label}"), recipe={"lr": lr}))
-    found = build(load([tmp_path])).baselines
+def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path: Path) -> None:
+    for name, lr in (("A", 1e-3), ("B", 3e-3), ("C", 9e-3)):
+        for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic")):
+            if (name, kind) != ("C", "base"):
+                write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {kind}"), recipe={"lr": lr}))
+    table = build(load([tmp_path]))
+    found = {row: cell(table, row)["baseline"] for row in ("A mimetic", "B mimetic", "C mimetic")}
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
+    assert "learning rate 0.001; A mimetic: " not in note(table, "cifar10 (50,000")
+    assert "C mimetic in lr 0.009 (not 0.001)" in note(table, "More than the initialisation differs")
 
 
-def test_learning_rates_that_rows_do_not_share_are_said(tmp_path):
-    write(tmp_path, done("Kaiming uniform", (50.0,)), respecified(done("Mimetic", (50.0,)), recipe={"lr": 3e-3}))
-    (note,) = [note for note in build(load([tmp_path])).notes if note.startswith("cifar10 (50,000 training images)")]
-    assert re.search(r"1 epoch, learning rate 0\.001; Mimetic: .*1 epoch, learning rate 0\.003\.$", note)
-
-
-def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
+def test_bold_is_what_is_not_told_apart_from_the_best_of_the_rows_shown(tmp_path: Path) -> None:
     rows = {
         "Trunc normal": [10.0, 11.0, 12.0],
         "Mimetic": [50.0, 51.0, 52.5],
@@ -98,68 +79,37 @@ def test_bold_is_what_is_not_told_apart_from_the_best(tmp_path):
         "Imp.-5": [49.0, 50.0, 51.5],  # always one below
         "Kaiming uniform": [99.0, 98.0],  # two seeds say nothing
     }
-    table = build(load([several(tmp_path, rows)]))
-    assert [row for row in table.rows if entry(table, row).bold] == ["Mimetic", "Imp.-3"]
-    latex = to_latex(table)
-    assert r"\textbf{51.2 $\pm$ 1.3}" in latex
-    assert latex.count(r"\textbf") == 2
+    study = load([several(tmp_path, rows)])
+    assert {row for row, _ in build(study).bold} == {"Mimetic", "Imp.-3"}
+    assert {row for row, _ in build(study, rows=["Imp.-5", "Trunc normal"]).bold} == {"Imp.-5"}
+    assert to_latex(build(study)).count(r"\textbf{51.2 $\pm$ 1.3}") == 1
 
 
-def test_what_has_no_seeds_in_common_with_the_highest_is_not_said_to_be_told_apart(tmp_path):
-    rows = {"Mimetic": range(3), "Kaiming uniform": range(3, 6)}
-    write(tmp_path, *(done(row, (50.0 + seed,), seed=seed) for row, seeds in rows.items() for seed in seeds))
-    (note,) = [note for note in build(load([tmp_path])).notes if note.startswith("Not compared with the highest mean")]
-    assert note.endswith("share under 3 seeds: Mimetic on cifar10.")
-
-
-def test_a_dagger_where_our_interval_excludes_the_published_number(tmp_path):
-    values = {"Mimetic": [90.0, 91.0, 92.0], "Imp.-3": [80.0, 80.5, 81.0], "Imp.-5": [80.0, 80.5]}
-    table = build(load([several(tmp_path / "paper", values, paper=True)]))
-    first = {row: entry(table, row).ours[0] for row in table.rows}
-    assert first == {"Mimetic": "91.00 ± 1.00", "Imp.-3": "80.50 ± 0.50†", "Imp.-5": "80.25 ± 0.35 (n=2)"}
-    assert any(note.startswith("†") for note in table.notes)
+def test_published_numbers_stand_beside_their_setting_with_a_dagger_where_ours_excludes_them(tmp_path: Path) -> None:
+    values = {"Kaiming uniform": [50.0, 51.0], "Mimetic": [90.0, 91.0, 92.0], "Imp.-3": [80.0, 80.5, 81.0]}
+    table = build(load([several(tmp_path / "paper", values, paper=True)]), gain=True)
+    assert cell(table, "Mimetic")["published_difference"] == pytest.approx(4.80)
+    assert table.texts.loc["Imp.-3", ("cifar10", "ours")] == "80.5 ± 0.5†"
+    assert "Imp.-5 90.67 (results/published/2404.01139.json)" in note(table, "Context, beside no run of ours")
     small = build(load([several(tmp_path / "small", values)]))
-    assert not any("†" in line for row in small.rows for line in entry(small, row).ours), "another setting"
-    assert not any(note.startswith(("†", "Paper")) for note in small.notes)
+    assert not small.numbers["published"].notna().any(), "another setting"
+    assert "†" not in to_markdown(small)
 
 
-def test_a_deleted_record_changes_only_its_cells(tmp_path):
-    root = everything(tmp_path)
-    before = build(load([root]))
-    lost = done("Imp.-3", (0.0, 0.0, 0.0), dataset="digits", seed=1)
-    (root / "small" / f"{lost.run_id}.json").unlink()
-    after = build(load([root]))
-    assert before.cells.keys() == after.cells.keys()
-    assert [key for key in before.cells if before.cells[key] != after.cells[key]] == [("Imp.-3", "digits")]
-    assert after.cells["Imp.-3", "digits"].ours.n == 2
-
-
-def test_a_cell_without_runs_is_a_dash_and_a_run_that_failed_stands_beside_the_published_number(tmp_path):
-    root = write(tmp_path, done("Trunc normal", (5.0,), paper=True), done("Mimetic", dataset="digits"))
-    table = build(load([write(root, failed("Imp.-3", paper=True))]))
-    assert entry(table, "Mimetic")[:2] == (["–"], []), "its setting is not known"
-    assert entry(table, "Imp.-3")[:2] == (["–"], ["91.62"])
-    assert (entry(table, "Trunc normal").paper, entry(table, "Trunc normal", "digits").paper) == (["88.63"], [])
-    (context,) = (note for note in table.notes if note.startswith("Context"))
-    assert "has CIFAR-10: Kaiming Uniform 86.36, Mimetic 91.16, Imp.-5 90.67 (results/published/2404" in context
-    missing = "No finished run: Trunc normal on digits, Imp.-3 on digits, Mimetic on cifar10, Imp.-3 on cifar10."
-    assert missing in table.notes
-
-
-def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(tmp_path):
-    base = {"kaiming_uniform": "0" * 16}
-    write(tmp_path, done("Kaiming uniform", environment={"initializers": base}))
-
-    def foot(*sources: str) -> list[str]:
-        for seed, its in enumerate(sources):
-            environment = {"initializers": base | {"mimetic": its * 16}} if its else {}
-            write(tmp_path, done("Mimetic", seed=seed, environment=environment))
-        table = build(load([tmp_path]))
-        assert set(without_numbers(table)) <= set(table.notes)
-        return without_numbers(table)
-
-    assert foot("1", "1", "") == [], "unknown is not another"
-    assert foot("1", "2") == ["Mixed code of mimetic: rows Mimetic hold runs of 2 versions of its file."]
+def test_what_failed_was_skipped_or_has_no_record_is_noted_with_its_reason(tmp_path: Path) -> None:
+    root = write(tmp_path, done("Trunc normal", (5.0,)), failed("Imp.-3"), skipped("ConViT", "does not fit"))
+    write(root, *(done("Mimetic", dataset="digits", seed=seed) for seed in range(2)))
+    Store(root).write_layout("small", Layout(rows=["Mimetic", "Imp.-5"]))
+    study = load([root])
+    table = build(study)
+    missing = note(table, "No finished run: ")
+    assert all(f"{row} on {column}" in missing for row, column in (("Trunc normal", "digits"), ("Imp.-3", "cifar10")))
+    assert missing.endswith(", Imp.-5.")
+    assert "ConViT on cifar10" not in missing, "it was skipped"
+    assert "Failed: Imp.-3 on cifar10 (seed 0): RuntimeError: out of memory" in table.notes
+    assert any(line.startswith("Skipped: ConViT on cifar10 (seed 0): does not fit") for line in table.notes)
+    assert {"1 run skipped: does not fit", "No record of row Imp.-5"} <= set(reading.without_numbers(study))
+    assert reading.sentences(table) == [], "nothing is compared"
 
 
 @pytest.mark.parametrize(
@@ -167,60 +117,259 @@ def test_code_of_an_initialiser_that_changed_between_runs_is_said_with_its_rows(
     [
         ([{"commit": "a" * 40}, {"commit": "b" * 40}], "mixed commits aaaaaaaaaa, bbbbbbbbbb."),
         ([{"commit": "a" * 40, "dirty": True}, {"commit": "a" * 40}], "1 of 2 runs from a tree with uncommitted"),
-        ([{}, {}], "commit unknown."),
         ([{"processor": "this one"}, {"processor": "that one"}], "Mixed: hardware (that one, this one)."),
         ([{"commit": "a" * 40}, {"commit": None}], "commit aaaaaaaaaa (1 run without one)."),
         ([{"changed_while_running": [{"from_step": 7, "changed": {"python": ["3.10", "3.11"]}}]}, {}], "1 run went on"),
+        ([{"initializers": {"mimetic": "1" * 16}}, {"initializers": {"mimetic": "2" * 16}}], "Mixed code of mimetic: "),
     ],
 )
-def test_code_and_hardware_of_runs_are_said(tmp_path, environments, says):
+def test_code_and_hardware_of_runs_are_said(tmp_path: Path, environments: Any, says: str) -> None:
     write(tmp_path, *(done("Mimetic", seed=seed, environment=each) for seed, each in enumerate(environments)))
-    assert says in "\n".join(build(load([tmp_path])).notes)
+    assert any(says in line for line in build(load([tmp_path])).notes)
 
 
-def test_runs_of_one_seed_on_other_data_are_not_comparable(tmp_path):
-    """Images that are drawn by the seed differ between seeds, and in no seed."""
+# --- the comparisons that a grid names ---
 
-    def on(row, seed, checksum):
-        record = done(row, seed=seed)
-        return record.model_copy(update={"dataset": record.dataset.model_copy(update={"checksum": checksum * 64})})
-
-    def warned():
-        return [note for note in build(load([tmp_path])).notes if "checksums differ" in note]
-
-    write(tmp_path, *(on(row, seed, str(seed)) for row in ("Kaiming uniform", "Mimetic") for seed in (0, 1)))
-    assert warned() == []
-    write(tmp_path, on("Imp.-3", 1, "2"))
-    assert warned() == ["Not comparable: the runs on cifar10 read different data (checksums differ)."]
+ROWS = {
+    "Kaiming uniform": [40.0, 41.0, 42.0, 43.0, 44.0, 45.0, 46.0, 47.0],
+    "Mimetic": [43.0, 43.5, 45.0, 46.0, 46.0, 48.5, 49.0, 50.0],
+    "Imp.-3": [40.5, 40.0, 42.5, 42.5, 44.5, 45.5, 45.0, 47.5],
+}
+CONTRASTS = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform")]
+FIRST = label(CONTRASTS[0])
 
 
-def test_all_tables_of_all_studies_in_every_format(tmp_path, capsys):
-    root = tmp_path / "records"
-    for size in (500, 1000, 2500):
-        several(root, {"Kaiming uniform": [1.0], "Mimetic": [2.0]}, study="table2", train_size=size)
-    write(root, done("Mimetic", (1.0,), study="mine"), failed("Mimetic", study="broken"))
-    arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
-    assert tables.main([*arguments, "--format", "latex,csv", "--format", "html"]) == 0
-    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.*")}
-    stems = ("mine/mine", "table2/table2", "table2/table2_gap", "table2/table2_scaling")
-    assert found == {f"{stem}.{ending}" for stem in stems for ending in ("tex", "csv", "html")}
-    assert "\nno table, no run is finished" in capsys.readouterr().out
-    assert tables.main([*arguments[:2], "--out", str(tmp_path / "one"), "--table", "table2_gap"]) == 0
-    assert [path.name for path in (tmp_path / "one").iterdir()] == ["table2_gap.tex"]
+def compared(root: Path, layout: Layout) -> Any:
+    several(root, ROWS)
+    Store(root).write_layout("small", layout)
+    return load([root])
 
 
-def test_rows_are_those_that_are_asked_for(tmp_path):
-    values = {"Kaiming uniform": [10.0, 11.0, 13.0], "Mimetic": [50.0, 51.0, 52.5], "Imp.-3": [20.0, 21.0, 22.0]}
-    root = several(tmp_path / "records", values)
-    Store(root).write_layout("small", Layout(rows=list(values)))
-    arguments = ["--results", str(root), "--out", str(tmp_path / "out"), "--format", "latex,csv"]
+def test_named_comparisons_have_p_by_holm_and_the_pooled_interval(tmp_path: Path) -> None:
+    study = compared(tmp_path, Layout(contrasts=CONTRASTS))
+    table = build(study, "small_contrasts")
+    by_hand = []
+    for first, second in CONTRASTS:
+        values = [(ours - theirs,) for ours, theirs in zip(ROWS[first], ROWS[second], strict=True)]
+        result = scipy_stats.permutation_test(
+            (values,), lambda x, axis: x.sum(axis=axis), permutation_type="samples", n_resamples=10_000
+        )
+        by_hand.append(float(result.pvalue[0]))
+    assert [cell(table, label(pair))["p"] for pair in CONTRASTS] == pytest.approx(by_hand)
+    assert cell(table, FIRST)["p_holm"] == pytest.approx(2 * by_hand[0])
+    wide = pd.DataFrame(ROWS)
+    noise = wide - wide.mean(axis=0) - wide.mean(axis=1).to_numpy()[:, None] + wide.to_numpy().mean()
+    half = scipy_stats.t.ppf(0.975, 14) * ((noise**2).to_numpy().sum() / 14) ** 0.5 * (2 / 8) ** 0.5
+    assert cell(table, FIRST)["pooled_high"] - cell(table, FIRST)["difference"] == pytest.approx(half)
+    assert not build(study).numbers["p"].notna().any(), "p is in the table of contrasts alone"
 
-    def written(*options: str) -> list[str]:
-        assert tables.main([*arguments, *options]) == 0
-        latex = (tmp_path / "out/small.tex").read_text()
-        rows = re.search(r"midrule\n(.*)\\bottomrule", latex, re.DOTALL)[1].splitlines()
-        return [row.removesuffix(r" \\") for row in rows]
 
-    assert [row.partition(" &")[0] for row in written("--rows", "Imp.-3", "Mimetic")] == ["Imp.-3", "Mimetic"]
-    assert [row.partition(" &")[0] for row in written("--rows", "Mim*", "Imp*")] == ["Mimetic", "Imp.-3"]
-    assert len((tmp_path / "out/small.csv").read_text().splitlines()) == 3
+@pytest.mark.parametrize(
+    ("layout", "size"),
+    [
+        (Layout(contrasts=[*CONTRASTS, ("Imp.-5", "Mimetic")]), 3),
+        (Layout(contrasts=CONTRASTS, columns=["cifar10", "svhn"]), 4),
+    ],
+    ids=["a contrast without runs", "a dataset without runs"],
+)
+def test_what_has_no_runs_yet_keeps_its_place_in_the_correction(tmp_path: Path, layout: Layout, size: int) -> None:
+    study = compared(tmp_path, layout)
+    found = contrasts(study)
+    assert (found.size, found.tested[FIRST, "cifar10"].p) == (size, pytest.approx(size * 2 / 256))
+    assert f"over {size} comparisons, which the grid names" in note(build(study, "small_contrasts"), "p: exact")
+
+
+def test_what_was_skipped_has_no_place_in_the_correction(tmp_path: Path) -> None:
+    study = compared(tmp_path, Layout(contrasts=CONTRASTS))
+    write(tmp_path, done("Kaiming uniform", dataset="digits"), skipped("Mimetic", dataset="digits"))
+    assert contrasts(load([tmp_path])).size == 3, "Imp.-3 on digits may come, Mimetic on digits cannot"
+    assert contrasts(study).size == 2
+
+
+def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path) -> None:
+    tops = {
+        "Mimetic": [tuple(10.0 * epoch for epoch in range(1, 8)), tuple(11.0 * epoch for epoch in range(1, 8))],
+        "Kaiming uniform": [tuple(8.0 * epoch for epoch in range(1, 8))] * 2,
+    }
+    several(tmp_path, tops)
+    Store(tmp_path).write_layout("small", Layout(contrasts=CONTRASTS[:1]))
+    table = build(load([tmp_path]), "small_epochs")
+    assert list(dict.fromkeys(table.numbers["column"])) == [f"epoch {epoch}" for epoch in (1, 2, 4, 5, 7)]
+    assert cell(table, FIRST, "epoch 4")["difference"] == pytest.approx(4 * 2.5)
+
+
+# --- ConViT's tables, and scaling ---
+
+
+def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path: Path) -> None:
+    for row, train_size, values in (
+        ("DeiT", 64_058, [20.0, 30.0, 50.0]),
+        ("ConViT", 64_058, [25.0, 45.0]),
+        ("DeiT", 128_116, [0.0]),
+        ("ConViT", 128_116, [30.0]),
+        ("DeiT", None, [80.0]),
+    ):
+        for seed, top1 in enumerate(values):
+            write(tmp_path, run("convit-efficiency", row, top1, train_size=train_size, seed=seed))
+    table = build(load([tmp_path]), "convit-efficiency_gap")
+    gap = cell(table, "imagenet[64058]: 5%", "ConViT: gap (%)")
+    assert (gap["n"], gap["mean"], gap["std"]) == (2, pytest.approx(37.5), pytest.approx(statistics.stdev([25, 50])))
+    assert gap["published_difference"] == pytest.approx(100 * (47.8 / 34.8 - 1))
+    assert "mean" not in cell(table, "imagenet[128116]: 10%", "ConViT: gap (%)"), "relative to nought"
+
+
+def test_switches_are_those_of_the_model_and_masks_leave_terms_out(tmp_path: Path) -> None:
+    study = "convit-ablation-small"
+    for row in ("c no conv init", "e DeiT"):
+        write(tmp_path, run(study, row, 40.0, dataset="cifar10"))
+    for seed, content in enumerate((10.0, 14.0)):
+        convit = run(study, "a ConViT", 40.0 + seed, dataset="cifar10", seed=seed)
+        write(tmp_path, masked(convit, content_1=content, position_1=30.0, content_2=1.0, position_2=2.0))
+    found = load([tmp_path])
+    texts = build(found, f"{study}_switches").texts
+    assert ["".join(texts.iloc[:, :4].loc[row]) for row in ("c no conv init", "e DeiT")] == ["✓✗✓✓", "✗✗✗✗"]
+    assert cell(build(found, f"{study}_masked"), "a ConViT", "no content, 50%")["mean"] == 12
+
+
+def test_gains_over_an_axis_their_slope_and_where_the_base_catches_up(tmp_path: Path) -> None:
+    gains = {48: (6.0, 7.0, 8.0), 96: (4.0, 4.5, 5.0), 192: (3.0, 2.0, 1.0)}
+    for width, its in gains.items():
+        for seed, gain in enumerate(its):
+            for row, top1 in (("Kaiming uniform", 40.0 + seed), ("Mimetic", 40.0 + seed + gain)):
+                one = spec(row, seed=seed, epochs=1, width=width)
+                write(tmp_path, finished(one, [top1], study="wide", row=f"{row}, width {width}"))
+    table = build(load([tmp_path]), "wide_scaling")
+    assert cell(table, "Mimetic", "width 96")["difference"] == pytest.approx(4.5)
+    # over three widths, each twice the one before, a least-squares slope is (last - first) / 2
+    assert cell(table, "Mimetic", "gain per doubling")["mean"] == pytest.approx((-3 - 5 - 7) / 2 / 3)
+    base = {5.0: 40.0, 20.0: 50.0, 80.0: 54.0}
+    assert [catches_up(score, base) for score in (45.0, 54.0)] == [pytest.approx(10), pytest.approx(80)]
+    assert [catches_up(score, base) for score in (39.0, 54.1)] == [-float("inf"), None]
+
+
+def test_epochs_saved_have_an_interval_over_seeds_and_at_most_in_front_of_the_first_point(tmp_path: Path) -> None:
+    base = {5: (40.0, 42.0), 20: (50.0, 50.0), 80: (54.0, 54.0)}
+    for epochs, its in base.items():
+        for seed, top1 in enumerate(its):
+            for row, score in (("Kaiming uniform", top1), ("Mimetic", 45.0 if epochs == 20 else 41.0)):
+                one = finished(
+                    spec(row, seed=seed, epochs=epochs), [score] * epochs, study="long", row=f"{row}, {epochs}"
+                )
+                write(tmp_path, one)
+    said = note(build(load([tmp_path]), "long_scaling"), "Mimetic: epochs that Kaiming uniform needs")
+    assert "at 5: at most 5 (by seed at most 5 to 6)" in said
+    assert "at 20: 9 (by seed 8 to 10)" in said
+
+
+# --- formats ---
+
+NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.texts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_names_in_records_are_never_markup(tmp_path: Path) -> None:
+    for text, latex in (
+        ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
+        ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
+        ("±1 −2 × <|>", r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}"),
+        ("[5000]*", "{[}5000{]}{*}"),
+        ("a--b", "a-{}-b"),
+        ("é 好", "é {[}U+597D{]}"),
+        ("two\nlines\x1b[31m", "two lines?{[}31m"),
+    ):
+        assert escape_latex(text) == latex
+    name = "<script>x</script> a|b *c* `d`"
+    rows = (done("Mimetic", label=name), done("Trunc normal", label=NASTY), failed("Imp.-3", message="<b>&"))
+    table, page = build(load([write(tmp_path, *rows)])), Tags()
+    page.feed(to_html(table, notes=True))
+    assert "script" not in page.tags
+    assert name in page.texts
+    lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+    assert {line.replace(r"\|", "").count("|") for line in lines} == {3}
+    assert escape_markdown(name) in to_markdown(table)
+    assert f"{escape_latex(NASTY)} & " in to_latex(table)
+
+
+def test_pandas_reads_the_csv_as_it_was_written(tmp_path: Path) -> None:
+    rows = [done(row, label=name) for row, name in (("Mimetic", "None"), ("Imp.-3", "NA"), ("Imp.-5", 'a "b", c'))]
+    table = build(load([write(tmp_path, *rows)]))
+    read = pd.read_csv(io.StringIO(to_csv(table)), keep_default_na=False, na_values=[""])
+    assert sorted(read["row"]) == sorted(["None", "NA", 'a "b", c'])
+    pd.testing.assert_frame_equal(read, table.numbers, check_dtype=False, rtol=1e-9)
+
+
+def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path: Path) -> None:
+    root = several(tmp_path, {"Kaiming uniform": [50.0, 51.0], "Mimetic": [52.0, 53.0]}, train_size=5000)
+    narrow = to_latex(build(load([root])))
+    assert r"\begin{table}[tbp]" in narrow
+    assert "\\caption{Top-1 accuracy (\\%) on CIFAR-10 (5,000) after the last epoch, mean and standard" in narrow
+    for dataset in ("cifar100", "svhn", "digits"):
+        several(root, {"Kaiming uniform": [50.0, 51.0], "Mimetic": [52.0, 53.0]}, dataset=dataset)
+    wide = to_latex(build(load([root]), gain=True))
+    assert wide.count(r"\begin{table*}[tbp]") == wide.count(r"\resizebox") == wide.count(r"\end{tabular}}") == 1
+    assert re.findall(r"\\cmidrule\(lr\)\{(.*?)\}", wide) == ["2-3", "4-5", "6-7", "8-9"]
+    for number in range(60):
+        write(root, done("Imp.-3", label=f"scans-2024, model-{number:05}", seed=number))
+    long = to_latex(build(load([root])))
+    assert r"\begin{longtable}" in long
+    assert "scans-2024, model-00012" in long
+
+
+@pytest.mark.parametrize("kind", TABLES.entries(), ids=lambda kind: kind.name or "main")
+def test_every_table_of_the_committed_studies_is_in_every_format_and_for_any_baseline(kind: Any) -> None:
+    study = load([Path(__file__).parents[2] / "results/reference"], OF.get(kind.name, "small"))
+    for baseline in (None, study.rows[0]):
+        table = build(study, study.name + kind.name, baseline=baseline, gain=True)
+        assert len(table.texts)
+        for _, write_as in FORMATS.values():
+            text = write_as(table, True)
+            assert text.endswith("\n")
+            assert all(line.isprintable() for line in text.split("\n"))
+
+
+OF = {
+    **{"_contrasts": "standard", "_epochs": "standard", "_gap": "convit-efficiency-small"},
+    **{"_scaling": "length", "_switches": "convit-ablation-small"},
+}
+"""A committed study that has a table."""
+
+
+# --- the command ---
+
+
+def test_the_command_writes_chosen_rows_and_prints_a_reading(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    root = several(
+        tmp_path / "records", {"Kaiming uniform": [40.0, 41, 42], "Mimetic": [45.0, 47, 49], "Imp.-3": [40] * 3}
+    )
+    monkeypatch.setenv("COLUMNS", "80")
+    asked = ["--results", str(root), "--out", str(tmp_path / "out"), "--format", "markdown,csv"]
+    assert tables.main(asked) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    low, high = scipy_stats.ttest_1samp([5.0, 6.0, 7.0], 0).confidence_interval()
+    assert f"on cifar10 Mimetic by +6.00 points (95 % CI +{low:.2f} to +{high:.2f})" in printed
+    assert "Best: on cifar10 Mimetic (47.00)" in printed
+    assert tables.main([*asked, "--rows", "Imp*", "Mimetic"]) == 0
+    lines = (tmp_path / "out/small.md").read_text().splitlines()
+    assert [line.split(" | ")[0] for line in lines[4:]] == [r"| Imp.-3", "| Mimetic"]
+
+
+def test_a_wide_table_is_printed_in_panels_that_fit(tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    root = everything(tmp_path)
+    assert tables.main(["--results", str(root), "--out", str(tmp_path / "out"), "--gain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if "vitinit.analysis" not in line and "tables as" not in line) <= 80
+    assert len([line for line in lines if line.startswith("Imp.-3 ")]) > 1
+    assert not any("…" in line for line in lines if line.startswith("Imp"))

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import io
-import re
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from scipy import stats as scipy_stats
-from synthetic_records import done, everything, failed, respecified, several, skipped, write
+from synthetic_records import done, everything, several, write
 
 from vitinit.analysis import choose, report, standing
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import LOCAL, REFERENCE, load
 from vitinit.analysis.tables import __main__ as tables
-from vitinit.analysis.tables.printing.reading import sentences, without_numbers
 from vitinit.analysis.tables.registry import build
 
 ROOT = Path(__file__).parents[2]
@@ -32,49 +29,6 @@ def records(tmp_path: Path) -> Path:
     gained = {row: [base + gain for base, gain in zip(BASE, its, strict=True)] for row, its in GAINS.items()}
     root = several(tmp_path / "records", {"Kaiming uniform": BASE, **gained})
     return several(root, {"Kaiming uniform": [10.0], "Mimetic": [12.0]}, dataset="cifar100")
-
-
-def test_three_sentences_by_hand(records: Path) -> None:
-    ahead, limits, look = sentences(build(load([records])))
-    interval = scipy_stats.ttest_1samp(GAINS["Mimetic"], 0).confidence_interval()
-    gain = f"+{sum(GAINS['Mimetic']) / 3:.2f} points [+{interval.low:.2f}, +{interval.high:.2f}]"
-    assert ahead.startswith(f"Ahead of its base (uncorrected): on cifar10 Mimetic by {gain} (behind: Imp.-5); ")
-    assert ahead.endswith("on cifar100 none (most Mimetic: +2.00 points, n=1).")
-    quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
-    seen = sorted(quantiles * scipy_stats.sem(gains) for gains in GAINS.values())
-    assert f"under {seen[0]:.1f} to {seen[-1]:.1f} points on cifar10, of any size on cifar100" in limits
-    assert limits.startswith("1 to 3 seeds cannot show differences ")
-    assert limits.endswith("a sign-flip test has p = 0.25 or more.")
-    assert look.startswith("Highest: on cifar10 Mimetic (47.17)")
-    assert "Largest still open: Mimetic on cifar100, +2.00 points, n=1." in look
-    table = build(load([several(records, {"ConViT": (90.0, 90.0)})]))
-    assert "Highest: on cifar10 ConViT (90.00); on" in sentences(table)[-1]
-    assert table.cells["Mimetic", "cifar10"].best, "a highest mean of few seeds is compared with nobody"
-
-
-def test_what_differs_beside_the_initialisation_is_said(tmp_path: Path, records: Path) -> None:
-    several(tmp_path, {"Kaiming uniform": [50.0] * 3})
-    several(tmp_path, {"Trunc normal": [40.0] * 3}, label="DeiT", position="learned", pool="token")
-    its = (done("Mimetic", (60.0 + seed,), seed=seed) for seed in range(3))
-    write(tmp_path, *(respecified(record, recipe={"weight_decay": 0.5}) for record in its))
-    table = build(load([tmp_path], "small"), baseline="Kaiming uniform")
-    (note,) = [note for note in table.notes if note.startswith("More than the initialisation")]
-    assert "DeiT in pool token (not avg), position learned (not sincos)" in note
-    assert re.search(r"Mimetic in weight_decay 0\.5 \(not [0-9.]+\)", note)
-    (line,) = without_numbers(table)
-    assert "DeiT in pool, position" in line
-    assert "Mimetic in weight_decay" in line
-    assert without_numbers(build(load([records]))) == []
-
-
-def test_skips_and_failures_are_a_line_a_reason_and_nothing_is_read_where_nothing_is_compared(tmp_path: Path) -> None:
-    rows = "Trunc normal", "Imp.-3", "Imp.-5"
-    root = write(tmp_path, done("Mimetic"), *(skipped(row, dataset="digits") for row in rows), failed("ConViT"))
-    table = build(load([root]))
-    first, second = without_numbers(table)
-    assert first == f"3 runs skipped: {next(iter(load([root]).contents.skipped.values())).reason}"
-    assert second.startswith("1 run failed: RuntimeError: ")
-    assert sentences(table) == []
 
 
 def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Path, capsys, monkeypatch) -> None:
