@@ -88,7 +88,7 @@ smartquotes = False
 default_role = "code"  # docstrings have `name` where reStructuredText has ``name``
 toc_object_entries = False
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": True, "exclude-members": "model_config"}
+autodoc_default_options = {"members": True, "exclude-members": "model_config"}
 autodoc_typehints_format = "short"
 
 html_theme = "furo"
@@ -105,12 +105,20 @@ def setup(app: Sphinx) -> None:
     vars(vitinit).update({name: getattr(vitinit, name) for name in vitinit.__all__})  # names that load on first use
     app.connect("source-read", _completed)
     app.connect("autodoc-process-docstring", _google)
+    app.connect("autodoc-process-signature", _short)
 
 
 def _google(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     """Leave docstrings of attributes alone: Napoleon takes what stands before their first colon as a type."""
     if what not in ("attribute", "data", "property"):
         lines[:] = GoogleDocstring(lines, NAPOLEON, app, what, name, obj, options).lines()
+
+
+def _short(
+    app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returns: str
+) -> tuple:
+    """Shorten names of types where Sphinx cannot read a default."""
+    return arguments and re.sub(r"~[\w.]+\.|<function |(?<=<lambda>)>", "", arguments), returns
 
 
 def _completed(app: Sphinx, page: str, text: list[str]) -> None:

@@ -15,6 +15,7 @@ KAIMING = "Kaiming uniform"
 def test_the_table_of_gains_is_that_of_the_records() -> None:
     five, forty, lengths = study("catalogue-small"), study("standard"), study("length")
     eighty = {row: lengths.gain(f"{row}, 80 epochs", f"{KAIMING}, 80 epochs") for row in ("Mimetic", "IDInit")}
+    muon = study("muon").gain("Mimetic, Muon", f"{KAIMING}, Muon")
     assert not shows(eighty["Mimetic"])
     assert not shows(forty.gain("Imp.-3", KAIMING))
     sizes = [each.spec("dataset.train_size") for each in (five, forty, lengths)]
@@ -25,7 +26,8 @@ def test_the_table_of_gains_is_that_of_the_records() -> None:
         for name, row, base, later in (
             (
                 *("Mimetic", "Mimetic", KAIMING),
-                f"{interval(forty.gain('Mimetic', KAIMING))} {after}; not detectable after 80 on 5,000",
+                f"{interval(forty.gain('Mimetic', KAIMING))} {after}; not detectable after 80 on 5,000; "
+                f"[with Muon](results/reference/muon/README.md) it loses {interval(-muon)}",
             ),
             ("IDInit", "IDInit", KAIMING, f"{interval(eighty['IDInit'])} after 80 epochs on 5,000 images"),
             ("Impulse (Imp.-3)", "Imp.-3", KAIMING, f"not detectable {after}"),

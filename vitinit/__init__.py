@@ -1,4 +1,6 @@
-"""Known-good starts for anyone's Vision Transformer.
+"""Initialisations for anyone's Vision Transformer.
+
+Example::
 
     import timm, vitinit
 
