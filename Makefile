@@ -11,7 +11,7 @@ LOCK := requirements$(if $(filter 12,$(CUDA)),-cuda12).lock
 READY := $(VENV)/.ready-$(CUDA)
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --constraint $(LOCK) --editable
 ALL_OF := $(BIN)/vitinit run
-GO_ON := --no-download --retry-failed --wait
+GO_ON := --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed results test docs check format lock \

@@ -6,22 +6,35 @@ import dataclasses
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
 
-from vitinit.benchmark.terminal import Terminal
+from vitinit.benchmark.terminal import Terminal, aligned
 from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
 """Folder of this machine's records."""
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
-WHAT, WHERE, SPEED, SAVING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"
-"""Groups of options in the help."""
+
+console = Terminal()
+
+
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
+    """Print a table; on a terminal its widest columns are folded. Those headed `right` are flush right."""
+    numbers = [at for at, heading in enumerate(headings) if heading in right]
+    first, *lines = aligned([tuple(headings), *rows], numbers, console.room)
+    for line in first.splitlines():
+        console.print(line, style="bold")
+    print("\n".join(lines), file=console.file)  # rich takes milliseconds a line
+
+
+def _option(group: str, text: str, *names: str, metavar: str = "", **more: Any) -> Any:
+    return typer.Option(*names, metavar=metavar, rich_help_panel=group, show_default=False, help=text, **more)
 
 
 def _folder(path: Path | None) -> Path | None:
@@ -32,61 +45,37 @@ def _folder(path: Path | None) -> Path | None:
     return path
 
 
-DataOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="DIR",
-        callback=_folder,
-        rich_help_panel=WHERE,
-        help="Folder of datasets. Default: $VITINIT_DATA, else ./data.",
-    ),
-]
+WHAT, WHERE, SPEED, KEEPING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"
+"""Groups of options in the help."""
 
 GridArgument = Annotated[
     str, typer.Argument(metavar="GRID", help="Name of a grid (vitinit list grids) or a YAML file.")
 ]
-SeedsOption = Annotated[
-    str | None,
-    typer.Option(metavar="LIST", rich_help_panel=WHAT, help="Seeds to run in place of the grid's: 0-4 or 0,2,7."),
-]
+RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
+SeedsOption = Annotated[str | None, _option(WHAT, "In place of the grid's: 0-4 or 0,2,7.", metavar="LIST")]
 OnlyOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="KEY=TEXT",
-        rich_help_panel=WHAT,
-        help="Only these runs; keys: row, dataset, base, method, arch, seed, id and every field (lr, width); * is any "
-        "text. Repeatable.",
-    ),
+    _option(WHAT, "By row, dataset, method, id or any field.", metavar="KEY=TEXT"),
 ]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        rich_help_panel=WHAT,
-        help="Replace a value of the grid: recipe.lr=1e-3, width=96, dataset.train_size=1000. Repeatable.",
-    ),
+SetOption = Annotated[list[str] | None, _option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
+DataOption = Annotated[
+    Path | None, _option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=_folder)
 ]
-LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", rich_help_panel=WHAT, help="At most this many runs now.")
-]
-ResultsOption = Annotated[
-    Path, typer.Option(metavar="DIR", callback=_folder, rich_help_panel=WHERE, help="Where records go.")
-]
-
-RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
+ResultsOption = Annotated[Path, _option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
 ProfileOption = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        WHERE,
+        "A job's requests: a name or YAML file. Default: $VITINIT_PROFILE.",
         metavar="NAME",
         envvar="VITINIT_PROFILE",
         show_envvar=False,
-        rich_help_panel=WHERE,
-        help="Requests of a job: a name of vitinit slurm profiles, or a YAML file. Default: $VITINIT_PROFILE.",
     ),
 ]
 
-console = Terminal()
+
+def _switch(group: str, name: str, text: str) -> Any:
+    return _option(group, text, name)
 
 
 @dataclass(frozen=True)
@@ -94,197 +83,54 @@ class LaunchOptions:
     """Flags of `vitinit run`, arguments of `vitinit.run`: which runs of a grid are carried out, where and how."""
 
     only: OnlyOption = None
-    limit: LimitOption = None
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", metavar="", rich_help_panel=WHAT, help="Run again what failed.")
-    ] = False
-    force: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="RUN_ID",
-            rich_help_panel=WHAT,
-            help="Begin this run anew; its old record is kept. Repeatable.",
-        ),
-    ] = None
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", metavar="", rich_help_panel=WHAT, help="Show the plan and stop.")
-    ] = False
+    retry_failed: Annotated[bool, _switch(WHAT, "--retry-failed", "Run again what failed.")] = False
+    force: Annotated[list[str] | None, _option(WHAT, "Begin it anew, keep its old record.", metavar="RUN_ID")] = None
+    dry_run: Annotated[bool, _switch(WHAT, "--dry-run", "Show the plan and stop.")] = False
     executor: Annotated[
         Literal["auto", "inline", "local", "slurm"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=WHERE,
-            show_default=False,
-            help="inline: in this process; local: in several; slurm: in jobs of a cluster; auto: slurm where "
-            "sbatch answers, else local.",
-        ),
+        _option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
     ] = "auto"
     device: Annotated[
-        Literal["auto", "cpu", "cuda"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=WHERE,
-            show_default=False,
-            help="cpu, cuda or auto: cuda where there is one.",
-        ),
+        Literal["auto", "cpu", "cuda"], _option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
     ] = "auto"
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=WHERE,
-            help="Requests of a job: a name of vitinit slurm profiles, or a YAML file. Default: $VITINIT_PROFILE.",
-        ),
-    ] = None
-    runs_per_job: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", rich_help_panel=WHERE, min=1, help="slurm only. Default: ten minutes' worth, where measured."
-        ),
-    ] = None
-    wait: Annotated[
-        bool,
-        typer.Option(
-            "--wait",
-            metavar="",
-            rich_help_panel=WHERE,
-            help="Wait for the jobs and say how they ended.",
-        ),
-    ] = False
-    brief: Annotated[
-        bool,
-        typer.Option(
-            "--brief",
-            metavar="",
-            rich_help_panel=WHERE,
-            help="Print a line per row and dataset, not one per run.",
-        ),
-    ] = False
-    download: Annotated[
-        bool,
-        typer.Option(
-            metavar="",
-            rich_help_panel=WHERE,
-            show_default=False,
-            help="Download missing datasets. Default: on.",
-        ),
-    ] = True
+    profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
+    wait: Annotated[bool, _switch(WHERE, "--wait", "Wait for the jobs, say how they ended.")] = False
+    brief: Annotated[bool, _switch(WHERE, "--brief", "A line per row and dataset, not per run.")] = False
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=SPEED,
-            min=1,
-            help="Runs at once, here or in a job. Default: one a core, or one a GPU.",
-        ),
-    ] = None
-    per_gpu: Annotated[
-        int | None, typer.Option(metavar="N", rich_help_panel=SPEED, min=1, help="Runs that share a GPU. Default: 1.")
-    ] = None
+    workers: Annotated[int | None, _option(SPEED, "Runs at once. Default: one a core or GPU.", metavar="N", min=1)] = (
+        None
+    )
     micro_batch: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            rich_help_panel=SPEED,
-            min=1,
-            help="At most this many images at once; the batch stays as it is.",
-        ),
+        int | None, _option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
     ] = None
     loader: Annotated[
-        Literal["auto", "resident", "ffcv"],
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=SPEED,
-            show_default=False,
-            help="resident: images in memory; ffcv: from a prepared file; auto: resident where they fit. Same numbers.",
-        ),
+        Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv. Same numbers.", metavar="NAME")
     ] = "auto"
-    compiled: Annotated[
-        bool, typer.Option("--compile", metavar="", rich_help_panel=SPEED, help="Train through torch.compile.")
-    ] = False
-    checkpoint_minutes: Annotated[
-        float, typer.Option(metavar="N", rich_help_panel=SAVING, min=0, help="Save a run every N minutes.")
-    ] = 5.0
-    keep_weights: Annotated[
-        bool,
-        typer.Option(
-            "--keep-weights",
-            metavar="",
-            rich_help_panel=SAVING,
-            help="Final weights, in weights/RUN_ID.pt.",
-        ),
-    ] = False
-    track: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            rich_help_panel=SAVING,
-            help="Log to tensorboard or wandb as well; several: a,b.",
-        ),
-    ] = None
-    probes: Annotated[
-        bool,
-        typer.Option(
-            metavar="",
-            rich_help_panel=MEASURING,
-            show_default=False,
-            help="Measure attention before training and after each epoch that is evaluated. Default: on.",
-        ),
-    ] = True
-    keep_maps: Annotated[
-        bool,
-        typer.Option(
-            "--keep-maps",
-            metavar="",
-            rich_help_panel=MEASURING,
-            help="Keep attention maps of before and after training. Recorded runs are not repeated for them.",
-        ),
-    ] = False
-    maps_at: Annotated[
-        list[int] | None,
-        typer.Option(
-            metavar="EPOCH",
-            rich_help_panel=MEASURING,
-            min=1,
-            help="Maps after this epoch too. Repeatable.",
-        ),
-    ] = None
-    deterministic: Annotated[
-        bool,
-        typer.Option(
-            "--deterministic",
-            metavar="",
-            rich_help_panel=MEASURING,
-            help="The same bits every time on a GPU too; slower.",
-        ),
-    ] = False
-
-    @property
-    def profile_name(self) -> str | None:
-        """Profile of the jobs, by name or file."""
-        return self.profile or os.environ.get("VITINIT_PROFILE") or None
+    compiled: Annotated[bool, _switch(SPEED, "--compile", "Train through torch.compile.")] = False
+    checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
+    keep_weights: Annotated[bool, _switch(KEEPING, "--keep-weights", "In weights/RUN_ID.pt.")] = False
+    track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None
+    probes: Annotated[bool, _option(MEASURING, "Of attention. Default: on.")] = True
+    keep_maps: Annotated[bool, _switch(KEEPING, "--keep-maps", "Attention before and after.")] = False
+    maps_at: Annotated[list[int] | None, _option(KEEPING, "Maps after this epoch, too.", metavar="EPOCH", min=1)] = None
+    deterministic: Annotated[bool, _switch(SPEED, "--deterministic", "The same bits on a GPU; slower.")] = False
 
 
 def flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `LaunchOptions` as options; it gets them as one value, its last argument."""
-    names = [each.name for each in dataclasses.fields(LaunchOptions)]
+    """Give a command the fields of `LaunchOptions` as options; it gets them as one value, its argument `options`."""
+    hints = get_type_hints(LaunchOptions, include_extras=True)
+    fields = dataclasses.fields(LaunchOptions)
 
     @functools.wraps(command)
     def parsed(**given: Any) -> None:
-        chosen = LaunchOptions(**{name: given.pop(name) for name in names})
-        command(**given, options=chosen)
+        options = LaunchOptions(**{each.name: given.pop(each.name) for each in fields})
+        command(**given, options=options)
 
     own = inspect.signature(command, eval_str=True).parameters
-    hints = get_type_hints(LaunchOptions, include_extras=True)
-    added = [
-        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
-        for each in dataclasses.fields(LaunchOptions)
-    ]
-    every = [
-        each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for name, each in own.items() if name != "options"
-    ] + added
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    every = [each.replace(kind=keyword) for name, each in own.items() if name != "options"]
+    every += [inspect.Parameter(f.name, keyword, default=f.default, annotation=hints[f.name]) for f in fields]
     vars(parsed)["__signature__"] = inspect.Signature(every)
     parsed.__annotations__ = {each.name: each.annotation for each in every}
     return parsed

@@ -1,4 +1,4 @@
-"""State and end of jobs: from squeue, scontrol and sacct, and from their logs."""
+"""Jobs by SLURM's commands: those that wait or run, those that have ended, this one, and their logs."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitinit.slurm.command import bases, call, expanded, parts, refusal
 from vitinit.slurm.errors import SlurmError
 
+TIMEOUT_S = 60.0
+"""Seconds that SLURM's commands have to answer; a controller that is down makes them try for about that long."""
+
 ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "LAUNCH_FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "RECONFIG_FAIL",
-    "REVOKED",
-    "TIMEOUT",
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
 }
 """States from which a job does not come back; every other one may still run, or runs."""
 
+_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
+"""Variables with which a user changes what these commands show by default."""
 _GONE = "Invalid job id specified"
 _OVER = (_GONE, "already completing or completed", "already finished")
 
@@ -38,13 +33,13 @@ class Queued:
     """A job that runs or may still run, in squeue's words."""
 
     state: str
-    reason: str
-    """Reason for waiting, such as Priority; None when there is none."""
-    nodes: str
     time_left: str
     """DAYS-HOURS:MINUTES:SECONDS, or INVALID, UNLIMITED."""
+    nodes: str
     name: str
     """A cluster that was set up anew counts its jobs from 1 again: the name tells whether it is the same job."""
+    reason: str
+    """Reason for waiting, such as Priority; None when there is none."""
 
 
 @dataclass(frozen=True)
@@ -55,98 +50,83 @@ class JobEnd:
     """Such as COMPLETED, FAILED, TIMEOUT, CANCELLED, OUT_OF_MEMORY, NODE_FAIL, PREEMPTED."""
     exit_code: str
     """STATUS:SIGNAL."""
-    reason: str
-    nodes: str
     name: str
+
+
+def call(*command: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run a command of SLURM whose output is to be parsed; its exit status is for the caller to judge.
+
+    Raises:
+        SlurmError: no such command here, none that this user may execute, or no answer within `timeout` seconds.
+    """
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(_FILTERS)} | {"LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout
+        )
+    except OSError as error:
+        raise SlurmError(f"{command[0]}: {error.strerror}; this machine has no SLURM that it could call") from error
+    except subprocess.TimeoutExpired as error:
+        raise SlurmError(f"{command[0]} did not answer within {timeout:.0f} s; is the cluster up?") from error
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> SlurmError:
+    """The error for a command that failed: its own words."""
+    words = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
+    return SlurmError(f"{done.args[0]}: {words}")
+
+
+def _arrays(job_ids: Collection[str]) -> list[str]:
+    """The ids of the arrays that these jobs belong to, and of those that are in none."""
+    return sorted({job_id.partition("_")[0] for job_id in job_ids}, key=int)
 
 
 def queued(job_ids: Collection[str]) -> dict[str, Queued]:
     """The jobs among these that run or may still run.
 
     Raises:
-        SlurmError: the cluster does not answer, or a job id is not as squeue writes it.
+        SlurmError: the cluster does not answer.
     """
-    found: dict[str, Queued] = {}
-    for some in parts(bases(job_ids)):
-        done = call(
-            "squeue", "--noheader", "--array", "--all", "--jobs", ",".join(some), "--format", "%i|%T|%L|%N|%j|%r"
-        )
-        if done.returncode and _GONE not in done.stderr:
-            raise refusal(done)
-        found |= read_squeue(done.stdout.splitlines())
+    if not job_ids:
+        return {}
+    jobs = ",".join(_arrays(job_ids))
+    done = call("squeue", "--noheader", "--array", "--all", "--jobs", jobs, "--format", "%i|%T|%L|%N|%j|%r")
+    if done.returncode and _GONE not in done.stderr:
+        raise refusal(done)
+    found = read_squeue(done.stdout.splitlines())
     return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
 
 def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
     """The jobs of squeue's rows (id|state|time left|nodes|name|reason) that have not ended."""
-    found = {}
-    for line in lines:
-        rows, state, time_left, nodes, name, reason = line.split("|", 5)
-        if state not in ENDED:
-            for job_id in expanded(rows):
-                found[job_id] = Queued(state, reason, nodes, time_left, name)
-    return found
+    rows = [line.split("|", 5) for line in lines]
+    return {job_id: Queued(state, *rest) for job_id, state, *rest in rows if state not in ENDED}
 
 
-def ended(job_ids: Collection[str]) -> dict[str, JobEnd] | None:
-    """Return the ends of those jobs that are over; a job nobody remembers is left out.
+def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
+    """Return the ends of those jobs that are over, as the accounting of the cluster has them, if it has one.
 
-    The controller remembers a job for some minutes; the accounting, where the cluster has one, for good, from some
-    seconds after its end. None when neither can be asked. Jobs of an array that were cancelled one by one before they
-    started are remembered by neither.
+    It knows of an end some seconds later, and never of jobs of an array that were cancelled before they started.
     """
-    found: dict[str, JobEnd] = {}
-    answered = False
-    for base in bases(job_ids):
-        done = _asked("scontrol", "--oneliner", "show", "job", base)
-        answered |= done is not None
-        found |= read_scontrol((done or "").splitlines())
-    missing = [job_id for job_id in job_ids if job_id not in found]
-    for some in parts(bases(missing)):
-        fields = "JobID,State,ExitCode,NodeList,JobName"
-        done = _asked(
-            "sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", ",".join(some)
-        )
-        answered |= done is not None
-        found = read_sacct((done or "").splitlines()) | found
-    return {job_id: found[job_id] for job_id in job_ids if job_id in found} if answered else None
-
-
-def _asked(*command: str) -> str | None:
-    """Return the output of a command; None when it cannot run."""
+    if not job_ids:
+        return {}
     try:
-        done = call(*command)
+        fields, jobs = "JobID,State,ExitCode,JobName", ",".join(_arrays(job_ids))
+        done = call("sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", jobs)
     except SlurmError:
-        return None
-    return done.stdout if not done.returncode or _GONE in done.stderr else None
-
-
-def read_scontrol(lines: Iterable[str]) -> dict[str, JobEnd]:
-    """The jobs of `scontrol --oneliner show job` that have ended."""
-    found = {}
-    for line in lines:
-        job = dict(re.findall(r"(\S+?)=(\S*)", line))
-        if job.get("JobState") not in ENDED:
-            continue
-        array, tasks = job.get("ArrayJobId"), job.get("ArrayTaskId", "")
-        rows = job["JobId"] if array is None else f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
-        for job_id in expanded(rows):
-            found[job_id] = JobEnd(
-                job["JobState"], job["ExitCode"], job["Reason"], job.get("NodeList", ""), job["JobName"]
-            )
-    return found
+        return {}
+    found = read_sacct(done.stdout.splitlines()) if not done.returncode else {}
+    return {job_id: found[job_id] for job_id in job_ids if job_id in found}
 
 
 def read_sacct(lines: Iterable[str]) -> dict[str, JobEnd]:
-    """The jobs of sacct's rows (id|state|exit code|nodes|name) that have ended; the last row of a job counts."""
+    """The jobs of sacct's rows (id|state|exit code|name) that have ended; the last row of a job counts."""
     found: dict[str, JobEnd] = {}
     for line in lines:
-        rows, state, exit_code, nodes, name = line.split("|", 4)
-        state = state.split()[0].rstrip("+")
-        for job_id in expanded(rows):
-            found.pop(job_id, None)
-            if state in ENDED:
-                found[job_id] = JobEnd(state, exit_code, "", nodes, name)
+        job_id, state, exit_code, name = line.split("|", 3)
+        found.pop(job_id, None)
+        if state.split()[0].rstrip("+") in ENDED:  # CANCELLED by 1001
+            found[job_id] = JobEnd(state.split()[0].rstrip("+"), exit_code, name)
     return found
 
 
@@ -156,12 +136,12 @@ def cancel(job_ids: Collection[str]) -> None:
     Raises:
         SlurmError: the cluster does not answer, or does not allow it.
     """
-    bases(job_ids)
-    for some in parts(sorted(job_ids)):
-        done = call("scancel", *some)
-        bad = [line for line in done.stderr.splitlines() if not any(words in line for words in _OVER)]
-        if done.returncode and bad:
-            raise refusal(done)
+    if not job_ids:
+        return
+    done = call("scancel", *sorted(job_ids))
+    bad = [line for line in done.stderr.splitlines() if not any(words in line for words in _OVER)]
+    if done.returncode and bad:
+        raise refusal(done)
 
 
 def available() -> bool:
@@ -175,7 +155,10 @@ def available() -> bool:
 
 
 def current() -> str | None:
-    """The job this process runs in, as squeue writes it; None outside of a job."""
+    """The job this process runs in, as squeue writes it; None outside of a job.
+
+    In an array that is not SLURM_JOB_ID: that of its last job is the array's own, and means all of its jobs.
+    """
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
@@ -198,7 +181,7 @@ def requeue_current(any_rank: bool = False) -> bool:
     other = os.environ.get("SLURM_PROCID", "0") != "0" and not any_rank
     if other or " JobState=RUNNING " not in _shown():
         return False
-    done = call("scontrol", "requeue", _required())
+    done = call("scontrol", "requeue", str(current()))
     if not done.returncode:
         return True
     if f" Restarts={restarts() + 1} " in _shown():  # what ends a requeued job may end the question before its answer
@@ -222,18 +205,12 @@ def preempted_current() -> bool:
 
 def _shown() -> str:
     """Return the output of `scontrol show job` for the job this process runs in."""
-    done = call("scontrol", "--oneliner", "show", "job", _required())
+    if current() is None:
+        raise SlurmError("this process runs in no job of SLURM")
+    done = call("scontrol", "--oneliner", "show", "job", str(current()))
     if done.returncode:
         raise refusal(done)
     return done.stdout
-
-
-def _required() -> str:
-    """Not SLURM_JOB_ID: that of an array's last job is the array's own, and means all of its jobs."""
-    job_id = current()
-    if job_id is None:
-        raise SlurmError("this process runs in no job of SLURM")
-    return job_id
 
 
 def restarts() -> int:
@@ -245,6 +222,6 @@ def log_files(folder: Path, job_id: str) -> list[Path]:
     """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
     found = {}
     for path in folder.glob(f"{job_id}_*_log.out"):
-        if rank := re.fullmatch(rf"{re.escape(job_id)}_(\d+)_log\.out", path.name):
+        if rank := re.fullmatch(rf"{job_id}_(\d+)_log\.out", path.name):
             found[int(rank[1])] = path
     return [found[rank] for rank in sorted(found)]

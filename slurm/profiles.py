@@ -5,18 +5,18 @@ from __future__ import annotations
 import difflib
 import math
 import re
-import reprlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
     PositiveInt,
-    StringConstraints,
     ValidationError,
     field_validator,
     model_validator,
@@ -34,28 +34,41 @@ _TIMES = (
 )
 _SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
 
-_FIELD_OF = {
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "constraint": "constraint",
-    "nodes": "nodes",
-    "ntasks-per-node": "processes",
-    "gpus-per-node": "gpus",
-    "cpus-per-task": "cpus",
-    "mem": "memory",
-    "mem-per-cpu": "memory",
-    "mem-per-gpu": "memory",
-    "gpus": "gpus",
-    "gpus-per-task": "gpus",
-    "time": "time",
-    "signal": "signal_seconds",
+_OURS = {
+    **{option: option for option in ("partition", "account", "qos", "constraint", "nodes", "time")},
+    **{"ntasks-per-node": "processes", "cpus-per-task": "cpus", "signal": "signal_seconds"},
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "memory"),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), "gpus, gpu_type and gpu_option"),
 }
-"""Options of sbatch that are fields of a profile."""
-_RESERVED = {"array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"}
+"""Options of sbatch that fields of a profile stand for."""
+_SET = {"array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"}
 """Options of sbatch that submitting sets, or that contradict it."""
 
-Word = Annotated[str, StringConstraints(pattern=r"^[^\s'\"]+$")]
+
+def _word(given: str) -> str:
+    if re.search(r"[\s'\"]", given) or not given:
+        raise ValueError(f"write one word, not {given!r}")
+    return given
+
+
+def _variable(given: str) -> str:
+    if not given.isidentifier():
+        raise ValueError(f"{given!r} is no name of a variable")
+    return given
+
+
+def _memory(given: str) -> str:
+    found = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE)
+    if not found:
+        raise ValueError(f"{given!r} is none; write 32G, or megabytes")
+    return found[1] + found[2].upper()
+
+
+def _lines(given: Any) -> Any:
+    return given.splitlines() if isinstance(given, str) else given
+
+
+Word = Annotated[str, AfterValidator(_word)]
 
 
 class Profile(BaseModel):
@@ -75,50 +88,48 @@ class Profile(BaseModel):
     gpus: NonNegativeInt = 0
     """Per node."""
     gpu_type: Word | None = None
+    gpu_option: Literal["gres", "gpus", "gpus-per-node"] = "gres"
+    """The option of sbatch by which the cluster wants to be asked for GPUs."""
     cpus: PositiveInt = 2
     """Per process."""
-    memory: Annotated[str, StringConstraints(pattern=r"^\d+[KMGT]?$")] | None = None
+    memory: Annotated[str, AfterValidator(_memory)] | None = None
     """Per node, such as 32G; a bare number is in megabytes."""
-    time: PositiveInt | str = "2:00:00"
+    time: str = "2:00:00"
     """Limit of a job: minutes, or as SLURM writes it."""
     parallel: PositiveInt | None = None
     """Most jobs of one submission that run at the same time."""
+    runs_per_job: PositiveInt | None = None
+    """Calls that are packed into one job; None: for the caller to choose."""
     signal_seconds: PositiveInt = 120
     """So many seconds before its limit a job gets SIGUSR2; SLURM may be up to a minute early."""
-    setup: tuple[str, ...] = ()
+    setup: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
     """Lines of shell before the job."""
-    environment: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z_]\w*$")], str] = Field(default_factory=dict)
+    environment: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)
     """Variables of the job, set after `setup`."""
-    sbatch: dict[str, bool | int | Annotated[str, StringConstraints(pattern=r"^[^\n]*$")]] = Field(default_factory=dict)
+    sbatch: dict[str, str] = Field(default_factory=dict)
     """Any other option of sbatch by its long name; true stands for an option without a value, false for none."""
 
     @field_validator("sbatch")
     @classmethod
-    def _only_other_options(cls, options: dict[str, bool | int | str]) -> dict[str, bool | int | str]:
+    def _only_other_options(cls, options: dict[str, str]) -> dict[str, str]:
         for option in options:
-            if not re.fullmatch(r"[a-z]+(-[a-z]+)*", option) or len(option) == 1:
+            if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in _FIELD_OF:
-                raise ValueError(f"{option!r} is the field {_FIELD_OF[option]!r} of the profile")
-            if option in _RESERVED:
-                raise ValueError(f"{option!r} is set by submitting; not allowed: {', '.join(sorted(_RESERVED))}")
+            if option in _OURS:
+                raise ValueError(f"{option!r} is not for here: write {_OURS[option]} in the profile")
+            if option in _SET:
+                raise ValueError(f"{option!r} is set by submitting; not allowed: {', '.join(sorted(_SET))}")
         return options
 
     @model_validator(mode="after")
     def _fits_together(self) -> Profile:
-        try:
-            limit = seconds(self.time)
-        except ValueError as error:
-            raise ValueError(f"time: {error} (given: {self.time!r})") from error
-        if limit <= self.signal_seconds:
+        if seconds(self.time) <= self.signal_seconds:
             raise ValueError(
                 f"time: {self.time} is not longer than signal_seconds ({self.signal_seconds}): "
                 "jobs would be told to stop as they start"
             )
         if self.gpu_type and not self.gpus:
             raise ValueError("gpu_type: needs gpus of at least 1")
-        if self.gpus and "gres" in self.sbatch:
-            raise ValueError("sbatch: 'gres' asks for GPUs a second time; use either it or the field 'gpus'")
         return self
 
     @property
@@ -137,16 +148,18 @@ class Profile(BaseModel):
         return math.ceil(seconds(self.time) / 60)
 
 
-def seconds(time: str | int) -> int:
-    """A time limit in seconds; an int is in minutes.
+def seconds(time: str) -> int:
+    """A time limit in seconds.
 
     Raises:
         ValueError: SLURM does not write times like that.
     """
     for form in _TIMES:
-        if found := re.fullmatch(form, str(time)):
+        if found := re.fullmatch(form, time):
             return sum(int(number or 0) * _SECONDS[unit] for unit, number in found.groupdict().items())
-    raise ValueError("expected minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as 2:00:00")
+    raise ValueError(
+        f"time: {time!r} is none; write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as 2:00:00"
+    )
 
 
 def names() -> list[str]:
@@ -169,48 +182,32 @@ def load(name_or_path: str | None) -> Profile:
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if name_or_path not in names():
-            near = difflib.get_close_matches(name_or_path, names(), n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ";"
-            shipped = ", ".join(names())
-            raise SlurmError(f"unknown profile {name_or_path!r}{hint} available: {shipped}, or a path ending in .yaml")
+            known = ", ".join(names())
+            raise SlurmError(
+                f"unknown profile {name_or_path!r}{_near(name_or_path, names())} available: {known}, or a path ending "
+                "in .yaml"
+            )
         path = HERE / f"{name_or_path}.yaml"
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _ProfileLoader)
+        # all is text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written
+        loaded = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SlurmError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not isinstance(loaded := {} if loaded is None else loaded, dict):
+    if not isinstance(loaded or {}, dict):
         raise SlurmError(f"profile {path}: expected a mapping of fields to values")
-    fields = {name: field for name, field in Profile.model_fields.items() if name != "name"}
-    if unknown := [key for key in loaded if key not in fields]:
-        near = difflib.get_close_matches(str(unknown[0]), fields, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ";"
-        known = ", ".join(
-            f"{name} (default: {field.get_default(call_default_factory=True)})" for name, field in fields.items()
-        )
-        raise SlurmError(f"profile {path}: unknown field {unknown[0]!r}{hint} available: {known}")
+    given = {key: value for key, value in (loaded or {}).items() if value not in ("", "~", "null")}
+    fields = Profile.model_fields.keys() - {"name"}
+    for key in given.keys() - fields:
+        known = ", ".join(sorted(fields))
+        raise SlurmError(f"profile {path}: unknown field {key!r}{_near(key, fields)} available: {known}")
     try:
-        return Profile(name=path.stem, **loaded)
+        return Profile(name=path.stem, **given)
     except ValidationError as error:
-        raise SlurmError(f"profile {path}: {_explained(error)}") from error
+        wrong = [f"{'.'.join(map(str, item['loc'][:2]))}: {item['msg']}" for item in error.errors(include_url=False)]
+        said = "; ".join(dict.fromkeys(each.removeprefix(": ") for each in wrong)).replace("Value error, ", "")
+        raise SlurmError(f"profile {path}: {said}") from error
 
 
-def _explained(error: ValidationError) -> str:
-    """Return what is wrong with each field, with the value given."""
-    wrong: dict[str, str] = {}
-    for item in error.errors(include_url=False):
-        field = str(item["loc"][0]) if item["loc"] else ""
-        message = item["msg"].removeprefix("Value error, ")
-        given = f" (given: {reprlib.repr(item['input'])})" if field else ""
-        wrong.setdefault(field, f"{field}: {message}{given}" if field else message)
-    return "; ".join(wrong.values())
-
-
-class _ProfileLoader(yaml.SafeLoader):
-    """Safe, and `2:00:00` stays text: YAML 1.1 reads it as the number 7200, in base 60."""
-
-
-_ProfileLoader.yaml_implicit_resolvers = {
-    first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:int"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_ProfileLoader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), list("-+0123456789"))
+def _near(name: str, known: Any) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ";"

@@ -1,4 +1,4 @@
-"""Submitting: one job per argument, in job arrays as large as the cluster takes."""
+"""Submitting: one job per argument, in job arrays as large as the cluster takes; and asking the cluster before that."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import os
 import pickle
 import re
 import shlex
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
-from vitinit.slurm.command import call, refusal
 from vitinit.slurm.errors import Refused, SlurmError
-from vitinit.slurm.jobs import cancel
+from vitinit.slurm.jobs import available, call, cancel, refusal
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.task import Task
 
@@ -28,17 +28,6 @@ _OVERRIDING = {
     f"SBATCH_{name}" for name in ("ARRAY_INX", "JOB_NAME", "OUTPUT", "ERROR", "OPEN_MODE", "SIGNAL", "TIMELIMIT")
 }
 """Variables that a script always overrides; the user's partition or account stands for what a profile leaves out."""
-
-
-@dataclass(frozen=True)
-class Array:
-    """A part of a submission: one job array."""
-
-    size: int
-    parallel: int
-    """Number of its jobs that run at the same time."""
-    after: int | None = None
-    """Index of the array that must have ended before it."""
 
 
 def submit(
@@ -76,15 +65,14 @@ def submit(
         raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
     task = Task(function)
     job_ids: list[str] = []
-    firsts: list[str] = []
+    size, after = max_array_size(), None
     try:
-        for array in split(len(arguments), profile.parallel, max_array_size()):
-            executor = _executor(profile, folder, name, code, array, firsts)
+        while some := arguments[len(job_ids) : len(job_ids) + size]:
+            executor = _executor(profile, folder, name, code, after)
             with _own_variables_only(), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
-                some = arguments[len(job_ids) : len(job_ids) + array.size]
                 jobs = [executor.submit(task, pickle.dumps(argument)) for argument in some]
             job_ids += [job.job_id for job in jobs]
-            firsts.append(jobs[0].job_id.partition("_")[0])
+            after = jobs[0].job_id.partition("_")[0] if profile.parallel else None
     except (UncompletedJobError, OSError) as error:
         raise Refused(_words(error, len(job_ids), len(arguments)), job_ids) from error
     except BaseException:
@@ -95,10 +83,25 @@ def submit(
 
 def script(profile: Profile, count: int, folder: Path, name: str, code: Path) -> str:
     """The script that `submit` hands to sbatch for `count` arguments that fit in one array; needs no cluster."""
-    executor = _executor(profile, folder, name, code, Array(count, profile.parallel or count), [])
+    executor = _executor(profile, folder, name, code, None)
     if count > 1:
         executor.parameters["map_count"] = count
     return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
+
+
+def check(profile: Profile) -> list[str]:
+    """Return what is wrong with a profile on this cluster; sbatch is shown the very script, and queues nothing."""
+    wrong = []
+    shell = subprocess.run(["bash", "-n"], input="\n".join(profile.setup), capture_output=True, text=True)
+    if shell.returncode:
+        wrong.append(f"setup: not valid shell: {' '.join(shell.stderr.split())}")
+    if not available():
+        return [*wrong, "no cluster: there is no sbatch on the PATH, or its controller does not answer"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "script.sh")
+        path.write_text(script(profile, 2, Path(folder), "check", Path(folder)), encoding="utf-8")
+        done = call("sbatch", "--test-only", str(path))
+    return [*wrong, *([str(refusal(done))] if done.returncode else [])]
 
 
 def max_array_size() -> int:
@@ -114,27 +117,6 @@ def max_array_size() -> int:
     return max(1, int(size[1]))
 
 
-def split(count: int, parallel: int | None, limit: int) -> list[Array]:
-    """Arrays of at most `limit` jobs that together never run more than `parallel` at the same time.
-
-    The arrays share `parallel` between them; where there are more arrays than that, the later ones wait for earlier
-    ones.
-    """
-    arrays = -(-count // limit)
-    if parallel is None or not arrays:
-        sizes = [count // arrays + (i < count % arrays) for i in range(arrays)]
-        return [Array(size, size) for size in sizes]
-    lanes = min(arrays, parallel)
-    return [
-        Array(
-            count // arrays + (i < count % arrays),
-            parallel // lanes + (i % lanes < parallel % lanes),
-            i - lanes if i >= lanes else None,
-        )
-        for i in range(arrays)
-    ]
-
-
 class _Executor(SlurmExecutor):
     """Also where there is no cluster: it then only writes scripts."""
 
@@ -143,14 +125,19 @@ class _Executor(SlurmExecutor):
         return 2
 
 
-def _executor(profile: Profile, folder: Path, name: str, code: Path, array: Array, firsts: list[str]) -> _Executor:
-    kind = f":{profile.gpu_type}" if profile.gpu_type else ""
-    options: dict[str, object] = {"requeue": True}
+def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str | None) -> _Executor:
+    """With the id of the array that must have ended before this one begins."""
+    options = {"requeue": "true", **profile.sbatch}
     if "no-requeue" in profile.sbatch:
         del options["requeue"]
     if profile.memory:
         options["mem"] = profile.memory
-    options = {key: value for key, value in (options | profile.sbatch).items() if value is not False}
+    if profile.gpus:
+        number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
+        kind = [profile.gpu_type] if profile.gpu_type else []
+        resource = ["gpu"] if profile.gpu_option == "gres" else []
+        options[profile.gpu_option] = ":".join([*resource, *kind, str(number)])
+    given = {key: value == "true" or value for key, value in options.items() if value != "false"}
     here = shlex.quote(str(code.absolute()))
     executor = _Executor(folder)
     executor.update_parameters(
@@ -163,12 +150,11 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, array: Arra
         nodes=profile.nodes,
         ntasks_per_node=profile.processes_per_node,
         cpus_per_task=profile.cpus,
-        gres=f"gpu{kind}:{profile.gpus}" if profile.gpus else None,
         signal_delay_s=profile.signal_seconds,
-        array_parallelism=array.parallel,
-        dependency=None if array.after is None else f"afterany:{firsts[array.after]}",
+        array_parallelism=profile.parallel or 10**6,
+        dependency=after and f"afterany:{after}",
         wckey=None,
-        additional_parameters=options,
+        additional_parameters=given,
         stderr_to_stdout=True,
         setup=[
             *profile.setup,

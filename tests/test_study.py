@@ -23,7 +23,7 @@ ASKED = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
     root = tmp_path_factory.mktemp("results")
-    return vitinit.run(**ASKED, results=root, device="cpu", download=False)
+    return vitinit.run(**ASKED, results=root, device="cpu")
 
 
 @pytest.mark.long
@@ -33,7 +33,7 @@ def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(stu
     assert len(expected) == 4
     assert set(study.records()["recipe.batch_size"]) == {50}
     written = {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")}
-    again = vitinit.run(**ASKED, results=study.results, device="cpu", download=False)
+    again = vitinit.run(**ASKED, results=study.results, device="cpu")
     assert again == study == vitinit.study(study.name, study.results)
     assert {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")} == written
 

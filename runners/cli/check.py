@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitinit.initializers import own_files
-from vitinit.initializers.errors import VitinitError, cause, plain, unknown_name
-from vitinit.runners.options import DataOption
+from vitinit.initializers.errors import VitinitError, cause, plain
+from vitinit.initializers.foreign import contained
+from vitinit.runners.options import DataOption, console
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+
+    from vitinit.benchmark.datasets.dataset import Dataset
 
 IMAGES = 16
 """Default number of images of a dataset."""
@@ -52,15 +52,14 @@ def check(
     from vitinit.initializers.check import check, sizes
 
     torch.manual_seed(seed)
-    dataset = _opened(data, data_dir) if data is not None else None
-    if classes is None and dataset is not None:
-        classes = dataset[1]
-    built = _model(model, classes, image_size)
     images = labels = None
-    if dataset is not None:
-        images, labels = dataset[0](image_size or sizes(built)[0][0], built)
+    if data is not None and classes is None:
+        _, _, classes = _read(data, 8, data_dir)
+    built = _model(model, classes, image_size)
+    if data is not None:
+        images, labels, _ = _read(data, image_size or sizes(built)[0][0], data_dir)
     report = check(built, images, labels, classes, seed, image_size)
-    typer.echo(str(report))
+    console.print(*str(report).splitlines(), sep="\n", soft_wrap=True)
     raise typer.Exit(0 if report.sound else 1)
 
 
@@ -70,74 +69,43 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
     home, _, name = named.rpartition(":")
     if not home or not name:
         raise VitinitError(f"MODEL {named!r}: write timm:NAME, package.module:make_model or path/to/file.py:make_model")
-    if home == "timm":
-        return _of_timm(name, classes, image_size)
-    made = _attribute(home, name)
-    if isinstance(made, nn.Module):
-        return made
-    if not callable(made):
-        raise VitinitError(f"MODEL {named!r}: {name} is a {type(made).__name__}, neither a model nor a function")
-    model = _called(made, f"MODEL {named!r}")
-    if not isinstance(model, nn.Module):
-        raise VitinitError(f"MODEL {named!r}: {name}() returns a {type(model).__name__}, not a torch.nn.Module")
-    return model
-
-
-def _called(make: Callable[..., Any], what: str, **given: Any) -> Any:
-    from vitinit.initializers.foreign import contained
-
     try:
-        with contained(what):
-            return make(**given)
+        with contained(f"MODEL {named!r}"):
+            made = _of_timm(name, classes, image_size) if home == "timm" else _of_python(named)
+            if not isinstance(made, nn.Module) and callable(made):
+                made = made()
     except VitinitError:
         raise
-    except Exception as error:  # code of anyone's
-        raise VitinitError(f"{what} cannot be made: {plain(cause(error), 300)}") from error
+    except Exception as error:  # code of anyone's may raise anything
+        raise VitinitError(f"MODEL {named!r} cannot be made: {plain(cause(error), 300)}") from error
+    if not isinstance(made, nn.Module):
+        raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
+    return made
+
+
+def _of_python(named: str) -> Any:
+    """Return what a file or a package calls so."""
+    if own_files.in_a_file(named):
+        sys.path.append(str(Path(named.rpartition(":")[0]).absolute().parent))  # for what lies beside it
+        return own_files.load(own_files.pinned(named, Path.cwd()))
+    from vitinit.benchmark.models.named import PythonModel
+
+    sys.path.append(str(Path.cwd()))
+    return PythonModel(python=named, image_size=32).constructor
 
 
 def _of_timm(name: str, classes: int | None, image_size: int | None) -> nn.Module:
     import timm
 
-    if name.partition(".")[0] not in (known := timm.list_models()):
-        near = difflib.get_close_matches(name[:200], known, n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-        raise VitinitError(f"unknown model of timm {plain(name, 80)!r}; {hint}timm.list_models() names all")
     given: dict[str, Any] = {"num_classes": classes} if classes else {}
     if image_size:
         with suppress(TypeError):  # a convolutional network takes images of any size, and no such argument
             return timm.create_model(name, **given, img_size=image_size)
-    return cast("nn.Module", _called(timm.create_model, f"MODEL 'timm:{name}'", model_name=name, **given))
+    return timm.create_model(name, **given)
 
 
-def _attribute(home: str, name: str) -> Any:
-    from vitinit.initializers.foreign import contained
-
-    what, file = f"MODEL '{home}:{name}'", Path(home)
-    if home.endswith(".py") and not file.is_file():
-        raise VitinitError(f"there is no file {home}; write path/to/file.py:make_model")
-    try:
-        with contained(what):
-            if home.endswith(".py"):
-                sys.path.append(str(file.absolute().parent))  # for what lies beside it
-                module = own_files.import_file(file, f"_checked_{file.stem}")
-            else:
-                sys.path.append(str(Path.cwd()))
-                module = importlib.import_module(home)
-    except VitinitError:
-        raise
-    except Exception as error:  # code of anyone's may raise anything while it is imported
-        raise VitinitError(f"{what} cannot be imported: {plain(cause(error), 300)}") from error
-    if not hasattr(module, name):
-        raise unknown_name(f"name in {home}", name, [one for one in vars(module) if not one.startswith("_")])
-    return getattr(module, name)
-
-
-Read = Any
-"""Function of an image size and a model: images, normalised by the dataset's statistics, and labels."""
-
-
-def _opened(data: str, data_dir: Path | None) -> tuple[Read, int]:
-    """Return a function that reads images of a dataset, and its number of classes; opens it once at a small size."""
+def _read(data: str, size: int, data_dir: Path | None) -> tuple[Tensor, Tensor, int]:
+    """Return images of a dataset, normalised by its statistics, their labels, and how many classes there are."""
     import torch
 
     from vitinit.benchmark.datasets import load as datasets
@@ -145,18 +113,13 @@ def _opened(data: str, data_dir: Path | None) -> tuple[Read, int]:
     from vitinit.benchmark.grids.parts import resolve_dataset, resolve_recipe
     from vitinit.runners.loaders import make_loader, open_data
 
-    spec, folder = resolve_dataset({"name": data}), datasets.data_dir(data_dir)
-    if registry.get(spec.name).dense:
+    spec = resolve_dataset({"name": data})
+    dataset: Dataset = registry.get(spec.name)
+    if dataset.dense:
         raise VitinitError(f"{spec.label} has masks, and check looks at classifiers")
-    wanted = "auto" if registry.get(spec.name).streamed else "resident"
-
-    def read(size: int, model: nn.Module) -> tuple[Tensor, Tensor]:
-        opened = open_data(spec, size, folder, wanted)
-        recipe = resolve_recipe({"name": "small"})
-        recipe = recipe.model_copy(update={"batch_size": min(recipe.batch_size, len(opened.train.labels))})
-        loader = make_loader(opened, recipe, 0, torch.device("cpu"))
-        chosen = torch.randperm(len(opened.train.labels), generator=torch.Generator().manual_seed(0))[:IMAGES]
-        return loader.plain(chosen), torch.as_tensor(opened.train.labels)[chosen].long()
-
-    classes = len(open_data(spec, 8, folder, wanted).classes)
-    return read, classes
+    opened = open_data(spec, size, datasets.data_dir(data_dir), "auto" if dataset.streamed else "resident")
+    count = len(opened.train.labels)
+    recipe = resolve_recipe({"name": "small", "batch_size": min(IMAGES, count)})
+    loader = make_loader(opened, recipe, 0, torch.device("cpu"))
+    chosen = torch.randperm(count, generator=torch.Generator().manual_seed(0))[:IMAGES]
+    return loader.plain(chosen), torch.as_tensor(opened.train.labels)[chosen].long(), len(opened.classes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+import time
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,10 +15,9 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
+from vitinit.runners.basics.machine import default_device
+from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
-
-if TYPE_CHECKING:
-    from vitinit.runners.launching.rank import Ranked
 
 
 def rank(
@@ -58,64 +57,52 @@ def rank(
     There are two planned looks, at 8 and at 12 seeds. The same command again goes on towards the next one, and changes
     no answer that was given. Exit code 1: a run has failed.
     """
-    from vitinit.runners.basics.machine import default_device
-    from vitinit.runners.launching.launch import default_workers
-    from vitinit.runners.launching.rank import BESIDE, TIERS, Budget, prepare, recorded, seconds, standing
+    from vitinit.runners.launching import rank as ranking
+    from vitinit.runners.launching.launch import default_workers, launch
+    from vitinit.runners.terminal.display import Display
 
-    allowance = Budget(seconds(budget))
-    folder = datasets.data_dir(data_dir)
-    ranked = prepare(method, tier, base, model, results, folder, worth)
-    study = ranked.grid.stem
+    allowed, folder = ranking.seconds(budget), datasets.data_dir(data_dir)
+    ranked = ranking.prepare(method, tier, base, model, results, folder, worth)
+    study, plan = ranked.grid.stem, ranked.looks
     if ranked.useless:
         console.print(f"without a placebo: {ranked.useless}", style="yellow")
-    at_once = default_workers(default_device(), None)
-
-    def carry_out(first: int, end: int) -> int:
-        return train_seeds(ranked, first, end, folder, results, retry_failed)
-
-    def failed() -> int:
-        return len(Store(results).read(study).failed)
-
-    judging = [study, "--results", str(results)]
-    code, done, plan = 0, recorded(ranked, results, retry_failed), ranked.looks
-    while target := plan.target:
-        done, code = allowance.rounds(done, target, at_once, carry_out)
-        if code or done < target or failed() or (code := standing([*judging, "--brief"])):
+    device = default_device()
+    at_once = default_workers(device, None)
+    done = ranking.recorded(ranked, results, retry_failed)
+    beside = [ROOT / REFERENCE / name for name in (ranking.TIERS[tier], *ranking.BESIDE[tier])]
+    if target := plan.target:
+        took, machine = estimate(ranked.of(plan.seeds[done:target]).cells, [results / study, *beside], device)
+        if took and sum(took.values()) / at_once > allowed:
+            needed = duration(sum(took.values()) / at_once)
+            console.print(f"the look at {target} seeds takes about {needed} (measured on {machine}): --budget")
+    options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
+    argv = ["vitinit", "run", str(ranked.grid), "--results", str(results)]
+    began, longest, code = time.monotonic(), 0.0, 0
+    while (target := plan.target) and not code:
+        while done < target and not code and (not longest or time.monotonic() - began + longest <= allowed):
+            before, upto = time.monotonic(), min(target, done + at_once)
+            try:
+                code = launch(ranked.of(plan.seeds[done:upto]), options, Display(console), argv).exit_code
+            except KeyboardInterrupt as stopped:
+                console.print(str(stopped))
+                raise typer.Exit(130) from None
+            done, longest = upto, max(longest, time.monotonic() - before)
+        if code or done < target or Store(results).read(study).failed:
+            break
+        if code := ranking.standing([study, "--results", str(results), "--brief"]):
             break
         if (after := looks.read(results / study) or plan) == plan:  # nothing was looked at: what is printed says why
             break
         plan = after
-    given = {"--base": base, "--model": model, "--worth": worth, "--data-dir": data_dir, "--results": results}
     words = ["vitinit", "rank", method, "--tier", tier]
+    given = {"--base": base, "--model": model, "--worth": worth, "--data-dir": data_dir, "--results": results}
     for option, value in given.items():
         words += [option, str(value)] if value not in (None, LOCAL) else []
     if target and not code:
-        console.print(f"{done} of {target} seeds; another round takes about {duration(allowance.longest)}: --budget")
-    if number := failed():
+        console.print(f"{done} of {target} seeds; another round takes about {duration(longest)}: --budget")
+    if failed := len(Store(results).read(study).failed):
         again = f"{shlex.join(words)} --retry-failed --budget {budget}"  # which they were begun within
-        console.print(f"{count(number, 'run')} failed; to run again: {again}")
-    enough = max(2, math.ceil(allowance.longest / 3600))  # hours: a round at least
-    more = f"{shlex.join(words)} --budget {enough}h" if target else ""
-    committed = [str(ROOT / REFERENCE / name) for name in (TIERS[tier], *BESIDE[tier])]
-    answer = standing([*judging, "--more", more, "--beside", *committed])
-    raise typer.Exit(1 if code or number else answer)
-
-
-def train_seeds(ranked: Ranked, first: int, end: int, data: Path, results: Path, retry_failed: bool = False) -> int:
-    """Train some seeds of a study, and return the exit code: 1 where a run has failed.
-
-    Raises:
-        Exit: it was stopped.
-    """
-    from vitinit.benchmark.grids import grid
-    from vitinit.runners.launching.launch import launch
-    from vitinit.runners.terminal.display import Display
-
-    options = LaunchOptions(executor="local", data_dir=data, download=False, results=results, retry_failed=retry_failed)
-    loaded = grid.load(str(ranked.grid), ranked.looks.seeds[first:end])
-    argv = ["vitinit", "run", str(ranked.grid), "--results", str(results)]
-    try:
-        return launch(loaded, options, Display(console), argv).exit_code
-    except KeyboardInterrupt as stopped:
-        console.print(str(stopped))
-        raise typer.Exit(130) from None
+        console.print(f"{count(failed, 'run')} failed; to run again: {again}")
+    more = f"{shlex.join(words)} --budget {max(2, math.ceil(longest / 3600))}h" if target else ""
+    answer = ranking.standing([study, "--results", str(results), "--more", more, "--beside", *map(str, beside)])
+    raise typer.Exit(1 if code or failed else answer)

@@ -20,7 +20,7 @@ LINES = 200
 @slurm_app.command()
 def check(profile: ProfileOption = None) -> None:
     """Ask the cluster whether it takes jobs of a profile, before hundreds fail. Exit code 1 if it does not."""
-    from vitinit.slurm.check import check as problems_with
+    from vitinit.slurm.submit import check as problems_with
 
     loaded = profiles.load(profile)
     problems = problems_with(loaded)

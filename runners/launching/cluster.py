@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -16,25 +17,27 @@ from pathlib import Path
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.terminal import Terminal
-from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import ROOT, source_hash
+from vitinit.benchmark.terminal import Terminal, duration
+from vitinit.initializers.errors import VitinitError, count
+from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.gpu import BrokenDevice
 from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.execute import execute
+from vitinit.runners.launching.estimate import estimate
+from vitinit.runners.launching.execute import decided, execute
 from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.plan import plan
 from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
+from vitinit.runners.options import REFERENCE
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
-from vitinit.slurm.submit import submit
+from vitinit.slurm.submit import script, submit
 from vitinit.slurm.task import export_ranks
 
 BUSY_S = 600.0
@@ -46,19 +49,20 @@ LOOK_S = 5.0
 OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
 """Line that slurmstepd writes into the log of a job that it ends."""
 
+PACKAGES = ("initializers", "benchmark", "slurm", "runners")
+"""Packages of `vitinit` that a job imports. Plug-ins and libraries are imported from where they are."""
+
 
 @dataclass(frozen=True)
 class Cluster:
     """Jobs of SLURM, a pack of runs each. They go on when the launcher ends."""
 
-    packs: list[list[Cell]]
-    """The runs that are handed over; any others are in jobs already."""
     profile: Profile
     """Resources that a job requests."""
     workers: int
     """Number of runs that a job carries out at once."""
-    code: Path
-    """The code that the jobs run, as `snapshot.take` gives it."""
+    packs: list[list[Cell]]
+    """The runs of each job that is to be handed over; any others are in jobs already."""
     lock: claims.Claim
     """Keeps other launchers from handing out the study; let go of once the runs are handed over."""
     wait: bool
@@ -67,10 +71,9 @@ class Cluster:
     def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
         """See `execute.Executor`; nothing is yielded unless the runs are waited for."""
         if self.packs:
-            logs, dispatched = dispatch(self.packs, setting, self.workers, self.profile, self.code)
-            ids = list(dispatched.jobs)
-            several = f"s {ids[0]} to {ids[-1]}" if len(ids) > 1 else f" {ids[0]}"
-            display.say(f"handed to SLURM: job{several}; logs: {logs}")
+            folder, job_ids = dispatch(self.packs, setting, self.workers, self.profile)
+            several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
+            display.say(f"handed to SLURM: job{several}; logs: {folder}")
             display.say("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
         self.lock.finish()
         if self.wait:
@@ -90,11 +93,10 @@ def _followed(cells: list[Cell], setting: Setting, display: Display) -> Iterator
         planned, _ = plan(Grid(setting.study, "", list(left.values()), []), store, setting.data_dir)
         reasons = {item.cell.run_id: item.reason for item in planned}
         for item in planned:
-            if item.state in ("done", "failed"):
-                end = store.outcome(setting.study, item.cell.run_id)
-                if isinstance(end, RunRecord | FailureRecord):
-                    display.start(left.pop(end.run_id))
-                    yield end
+            end = store.outcome(setting.study, item.cell.run_id) if item.state in ("done", "failed") else None
+            if isinstance(end, RunRecord | FailureRecord):
+                display.start(left.pop(end.run_id))
+                yield end
         quiet = 0 if {"queued", "live"} & {item.state for item in planned} else quiet + 1
     for cell in left.values():
         display.start(cell)
@@ -113,18 +115,42 @@ class Pack:
     """`source_hash` of the code that the job has to run."""
 
 
-def packed(cells: list[Cell], work: dict[str, float], count: int) -> list[list[Cell]]:
-    """Share runs out to so many jobs, each about equally long: the longest first, always to the job with least.
+def share_out(
+    cells: list[Cell], work: dict[str, float], setting: Setting, profile: Profile, workers: int
+) -> tuple[list[list[Cell]], str]:
+    """Return the runs of each job, about equally long, and one line on them: runs, jobs, hours where they are known.
 
     Args:
         cells: the runs.
-        work: how long each takes by run_id, in any unit.
-        count: of jobs, at most as many as there are runs.
+        work: how long each takes by run_id, in any unit; where records of such runs tell their time, that counts.
+        setting: where and how.
+        profile: of the jobs.
+        workers: how many runs a job carries out at once.
     """
-    packs: list[list[Cell]] = [[] for _ in range(count)]
-    load = [0.0] * count
+    folders = [root / study for root in (setting.root, REFERENCE) for study in Store(root).folders()]
+    seconds, machine = estimate(cells, folders, setting.execution.device)
+    size = profile.runs_per_job or runs_per_job(seconds, len(cells), profile, workers)
+    packs = packed(cells, seconds if len(seconds) == len(cells) else work, -(-len(cells) // size))
+    text = f"{count(len(cells), 'run')} in {count(len(packs), 'job')} of up to {max(map(len, packs))} on "
+    text += f"{setting.execution.device}{f', {workers} at once' if workers > 1 else ''}"
+    text += f"; profile {profile.name}: {jobs.summary(profile)}"
+    if not seconds:
+        return packs, f"{text}; no run of this kind has been recorded on such a device, so its hours are not known"
+    kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
+    longest = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
+    text += f"; about {sum(seconds.values()) / workers / 3600 * units:.2f} {kind}-hours, the longest job "
+    text += f"{duration(longest)} (measured on {machine})"
+    if missing := len(cells) - len(seconds):
+        text += f"; without {count(missing, 'run')} of a kind that has not been recorded yet"
+    return packs, text
+
+
+def packed(cells: list[Cell], work: dict[str, float], number: int) -> list[list[Cell]]:
+    """Share runs out to so many jobs: the longest first, always to the job with least."""
+    packs: list[list[Cell]] = [[] for _ in range(number)]
+    load = [0.0] * number
     for cell in sorted(cells, key=lambda cell: -work[cell.run_id]):
-        least = min(range(count), key=lambda number: (load[number], len(packs[number])))
+        least = min(range(number), key=lambda at: (load[at], len(packs[at])))
         packs[least].append(cell)
         load[least] += work[cell.run_id]
     return packs
@@ -133,11 +159,7 @@ def packed(cells: list[Cell], work: dict[str, float], count: int) -> list[list[C
 def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers: int) -> int:
     """Return the number of runs of a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
 
-    Args:
-        seconds: what runs take, as measured; where nothing is measured a run is a job, unless several run at once.
-        runs: how many there are.
-        profile: with the time limit.
-        workers: how many of them a job carries out at once.
+    Where nothing is measured, in `seconds` by run_id, a run is a job, unless several `workers` carry them out at once.
     """
     if not seconds:
         return min(workers, runs)
@@ -145,34 +167,35 @@ def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers
     return max(workers, min(runs, round(BUSY_S / one), int(30 * profile.minutes / one)))
 
 
-def dispatch(
-    packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile, code: Path
-) -> tuple[Path, jobs.Dispatch]:
-    """Hand runs to the cluster, a pack a job.
+def shown_script(packs: list[list[Cell]], setting: Setting, profile: Profile) -> str:
+    """Return the script that sbatch would get, of an array that the cluster does not take apart."""
+    folder = jobs.folder(setting.root, setting.study) / "TIME"
+    return script(profile, len(packs), folder, setting.study, folder / "code")
 
-    Args:
-        packs: the runs of each job.
-        setting: where and how; its paths are absolute.
-        workers: how many runs a job carries out at once.
-        profile: what a job asks for.
-        code: the code that the jobs run, as `snapshot.take` gives it.
+
+def dispatch(packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile) -> tuple[Path, list[str]]:
+    """Hand runs to the cluster, a pack a job, with a copy of the code; return the folder of their logs and the job ids.
 
     Raises:
         SlurmError: the cluster does not answer.
         Refused: it has taken some of the jobs only.
-        VitinitError: the results folder cannot be written, or the copy is not the code that `setting` says.
+        VitinitError: the results folder cannot be written, or the code has been changed since `setting` was made.
     """
     written = now()
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
-    name = f"{setting.study}-{folder.name[-6:]}"
-    source = source_hash(code / "vitinit")
-    if source != setting.code["source"]:
-        raise VitinitError("the code has been changed while this command was at work; call it again")
-    arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
-    refused, job_ids = None, []
+    name, code = f"{setting.study}-{folder.name[-6:]}", folder / "code"
+    refused: Refused | None = None
+    job_ids: list[str] = []
     try:
-        folder.mkdir(parents=True)
+        for package in PACKAGES:
+            here, there = (root / "vitinit" / package for root in (IMPORTED_FROM, code))
+            shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copy(IMPORTED_FROM / "vitinit" / "__init__.py", code / "vitinit")
+        source = source_hash(code / "vitinit")
+        if source != setting.code["source"]:
+            raise VitinitError("the code has been changed while this command was at work; call it again")
+        arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
         try:
             with _interruptible():
                 job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
@@ -187,7 +210,7 @@ def dispatch(
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
     if refused:
         raise refused
-    return folder, dispatched
+    return folder, job_ids
 
 
 @contextmanager
@@ -235,7 +258,7 @@ def carry_out_pack(pack: Pack) -> None:
             sys.exit(0)
     elif stop.reason.startswith("SIGUSR2"):
         job_id = slurm_jobs.current()
-        begun = [cell for cell in pack.cells if (owner := _last_owner(pack, cell)) and owner.job == job_id]
+        begun = [cell for cell in pack.cells if (owner := claims.last(_folder(pack, cell))) and owner.job == job_id]
         message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
         _record_failures(pack, begun, "OutOfTime", message)
     sys.exit(1)
@@ -255,12 +278,16 @@ def _carry_out(pack: Pack, stop: Stop) -> None:
         return
     from vitinit.runners.launching.inline import Inline, follow, led, shared
 
-    with led(setting.execution.device) as world:
+    with led(execution.device) as world:
         if world.rank:
             follow(world)
         else:
-            setting = replace(setting, execution=shared(setting.execution, world))
+            setting = replace(setting, execution=shared(execution, world))
             execute(cells, setting, Inline(world), display, stop=stop)
+
+
+def _folder(pack: Pack, cell: Cell) -> Path:
+    return claims.folder(pack.setting.root, pack.setting.study, cell.run_id)
 
 
 def _reached(pack: Pack) -> set[str]:
@@ -270,23 +297,16 @@ def _reached(pack: Pack) -> set[str]:
     for cell in pack.cells:
         recorded = store.outcome(study, cell.run_id)
         found |= {f"{cell.run_id} {recorded.status} {recorded.written}"} if recorded else set()
-        found |= {str(path) for path in claims.folder(store.root, study, cell.run_id).glob("step-*.ckpt")}
+        found |= {str(path) for path in _folder(pack, cell).glob("step-*.ckpt")}
     return found
-
-
-def _last_owner(pack: Pack, cell: Cell) -> claims.Owner | None:
-    return claims.last(claims.folder(pack.setting.root, pack.setting.study, cell.run_id))
 
 
 def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str) -> None:
     """Some of a pack's runs have failed for one reason; those that another job is carrying out have not."""
     store, setting = Store(pack.setting.root), pack.setting
     for cell in cells:
-        folder = claims.folder(setting.root, setting.study, cell.run_id)
-        with suppress(claims.Taken), claims.held(folder, Stop()):
-            recorded = store.outcome(setting.study, cell.run_id)
-            tried = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
-            if not tried and not isinstance(recorded, RunRecord):
+        with suppress(claims.Taken), claims.held(_folder(pack, cell), Stop()):
+            if not decided(store.outcome(setting.study, cell.run_id), setting.retried):
                 store.write(failure(cell, setting, error, message))
 
 
@@ -301,18 +321,19 @@ def settle(cells: list[Cell], setting: Setting) -> dict[str, FailureRecord]:
         Their new records, by run_id.
     """
     handed = jobs.look(setting.root, setting.study).handed
-    states = slurm_jobs.ended({handed[cell.run_id].job_id for cell in cells if cell.run_id in handed}) or {}
-    found = {}
+    at_work: dict[str, tuple[Cell, jobs.Job, str]] = {}
     for cell in cells:
-        job = handed.get(cell.run_id)
         # the job's other runs had not begun, or have been saved and let go of
         owner = claims.last(claims.folder(setting.root, setting.study, cell.run_id))
-        if not job or not owner or owner.released or owner.job != job.job_id:
-            continue
-        state = states.get(job.job_id)
+        job = handed.get(cell.run_id)
+        if job and owner and not owner.released and owner.job == job.job_id:
+            at_work[cell.run_id] = cell, job, owner.host
+    words = jobs.ended([job for _, job, _ in at_work.values()])
+    found = {}
+    for run_id, (cell, job, host) in at_work.items():
         # without an accounting, or without cgroups, only the job's log tells
-        if (state and state.name == job.name and state.state == "OUT_OF_MEMORY") or jobs.log_tells(job, OUT_OF_MEMORY):
-            message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
-            found[cell.run_id] = failure(cell, setting, "OutOfMemory", message)
-            Store(setting.root).write(found[cell.run_id])
+        if "OUT_OF_MEMORY" in words[job.job_id] or jobs.log_tells(job, OUT_OF_MEMORY):
+            message = f"its job {job.job_id} on {host} used more memory than it had asked for"
+            found[run_id] = failure(cell, setting, "OutOfMemory", message)
+            Store(setting.root).write(found[run_id])
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from statistics import mean
 
@@ -14,7 +14,7 @@ from vitinit.benchmark.spec import RunSpec
 
 
 def estimate(
-    cells: Iterable[Cell], folders: Iterable[Path], device: str, machine: str | None = None
+    cells: Collection[Cell], folders: Iterable[Path], device: str, machine: str | None = None
 ) -> tuple[dict[str, float], str]:
     """Return the seconds of each run, by run_id, and the processor or GPU that they were measured on.
 
@@ -27,20 +27,17 @@ def estimate(
         device: `cpu` or `cuda`; records of the other say nothing.
         machine: name of a processor or GPU; None: any.
     """
-    cells = list(cells)
-    kinds = {_kind(cell.spec) for cell in cells}
+    kinds = {cell.run_id: _kind(cell.spec) for cell in cells}
     epochs: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for folder in folders:
         for record in Store(folder.parent).read(folder.name).done.values():
             name = str(record.environment.get("gpu") or record.environment.get("processor"))
-            kind = _kind(record.spec)
-            if kind in kinds and record.execution.get("device") == device and machine in (None, name):
-                epochs[name][kind].append(record.seconds / record.spec.recipe.epochs)
-    if not epochs:
-        return {}, ""
-    name, times = max(epochs.items(), key=lambda item: len(item[1]))
-    known = {cell.run_id: (_kind(cell.spec), cell.spec.recipe.epochs) for cell in cells}
-    return {run_id: count * mean(times[kind]) for run_id, (kind, count) in known.items() if kind in times}, name
+            if record.execution.get("device") == device and machine in (None, name):
+                epochs[name][_kind(record.spec)].append(record.seconds / record.spec.recipe.epochs)
+    name = max(epochs, key=lambda name: len(epochs[name].keys() & set(kinds.values())), default="")
+    times = epochs[name]
+    known = {c.run_id: c.spec.recipe.epochs * mean(times[kinds[c.run_id]]) for c in cells if kinds[c.run_id] in times}
+    return known, name if known else ""
 
 
 def estimated_work(spec: RunSpec, images: int) -> float:

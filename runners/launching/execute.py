@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.records.store import Layout, Store
+from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
+from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
 from vitinit.runners.basics.setting import End, Setting
 from vitinit.runners.basics.stop import Stop
@@ -58,18 +58,21 @@ class Tally:
         return int(bool(self.failures or self.failed_before or self.stopped))
 
 
+def decided(outcome: Outcome | None, retried: Mapping[str, str]) -> bool:
+    """Return True for a run that has its record, or has failed: not with the failure that is to be tried again."""
+    failed = isinstance(outcome, FailureRecord) and outcome.written != retried.get(outcome.run_id)
+    return failed or isinstance(outcome, RunRecord)
+
+
 def execute(
     cells: list[Cell],
     setting: Setting,
     executor: Executor,
     display: Display,
     work: dict[str, float] | None = None,
-    layout: Layout | None = None,
     stop: Stop | None = None,
 ) -> Tally:
-    """Carry out runs, each to its record.
-
-    Runs of other launchers are left to them, unless they come free.
+    """Carry out runs, each to its record. Runs of other launchers are left to them, unless they come free.
 
     Args:
         cells: the runs.
@@ -77,7 +80,6 @@ def execute(
         executor: carries them out.
         display: told what happens.
         work: how long each run takes by run_id, in any unit; the longest come first. None: all take equally long.
-        layout: of the grid, to be put down beside the records. None: what stands there is left as it is.
         stop: a request that counts besides the signals.
 
     Raises:
@@ -85,8 +87,6 @@ def execute(
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     check_writable(setting.root / setting.study)
-    if layout:
-        Store(setting.root).write_layout(setting.study, layout)
     stop, tally = stop or Stop(), Tally()
     work = work or dict.fromkeys((cell.run_id for cell in cells), 1.0)
     # The longest first, so that none is left over alone; before them what will fail, as its data cannot be read.
@@ -106,8 +106,8 @@ def execute(
                     tally.failures += [end.run_id] if end.status == "failed" else []
                     tally.stopped += end.status == "stopped"
             cells = came_free([cell for cell in cells if cell.run_id in taken], setting, stop)
-            for end in (taken[run_id] for run_id in taken.keys() - {cell.run_id for cell in cells}):
-                display.end(end)
+            for run_id in taken.keys() - {cell.run_id for cell in cells}:
+                display.end(taken[run_id])
                 tally.elsewhere += 1
     return tally
 
@@ -118,16 +118,10 @@ def came_free(cells: list[Cell], setting: Setting, stop: Stop) -> list[Cell]:
     Waits for owners that are silent: they may be gone.
     """
     store = Store(setting.root)
-
-    def ended(cell: Cell) -> bool:
-        recorded = store.outcome(setting.study, cell.run_id)
-        failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(cell.run_id)
-        return failed or isinstance(recorded, RunRecord)
-
     while not stop.reason:
-        open_cells = [cell for cell in cells if not ended(cell)]
-        owners = [claims.live(claims.folder(setting.root, setting.study, cell.run_id)) for cell in open_cells]
-        free = [cell for cell, owner in zip(open_cells, owners, strict=True) if owner is None]
+        undecided = [cell for cell in cells if not decided(store.outcome(setting.study, cell.run_id), setting.retried)]
+        owners = [claims.live(claims.folder(setting.root, setting.study, cell.run_id)) for cell in undecided]
+        free = [cell for cell, owner in zip(undecided, owners, strict=True) if owner is None]
         if free or not any(owner.silent_s > claims.SILENT_S for owner in owners if owner):
             return free
         time.sleep(1)

@@ -1,6 +1,6 @@
 """Cluster jobs of a study: their runs and states. Imports no torch.
 
-`<root>/<study>/jobs/<time>/` is one submission: `dispatch.json`, and the files and logs of its jobs.
+`<root>/<study>/jobs/<time>/` is one submission: `dispatch.json`, the code, and the files and logs of its jobs.
 """
 
 from __future__ import annotations
@@ -76,11 +76,7 @@ def folder(root: Path, study: str) -> Path:
 
 
 def write(path: Path, dispatch: Dispatch) -> None:
-    """Remember a submission in its folder.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Remember a submission in its folder."""
     write_atomically(path / "dispatch.json", dispatch.model_dump_json(indent=1).encode())
 
 
@@ -116,25 +112,20 @@ def look(root: Path, study: str) -> StudyJobs:
 
 def ended(jobs: Collection[Job]) -> dict[str, str]:
     """Return how jobs ended, in words, by job id; those that the cluster has forgotten too."""
-    states = cluster.ended({job.job_id for job in jobs}) if jobs else {}
-    found = {}
+    states = cluster.ended({job.job_id for job in jobs})
+    found = {job.job_id: f"job {job.job_id} has gone, and the cluster does not say how" for job in jobs}
     for job in jobs:
-        state = (states or {}).get(job.job_id)
+        state = states.get(job.job_id)
         if state and state.name == job.name:
             code = "" if state.exit_code in ("", "0:0") else f", exit code {state.exit_code}"
             found[job.job_id] = f"job {job.job_id} ended: {state.state}{code}"
-        else:
-            found[job.job_id] = f"job {job.job_id} has gone, and the cluster does not say how"
     return found
 
 
 def log_tells(job: Job, pattern: str) -> bool:
     """Return True if the cluster's own lines in the log of a job match a regular expression."""
-    for path in cluster.log_files(job.folder, job.job_id):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        if any(line.startswith("slurmstepd") and re.search(pattern, line, re.IGNORECASE) for line in lines):
-            return True
-    return False
+    text = "\n".join(path.read_text("utf-8", "replace") for path in cluster.log_files(job.folder, job.job_id))
+    return re.search(rf"^slurmstepd.*({pattern})", text, re.IGNORECASE | re.MULTILINE) is not None
 
 
 def describe(job: Job, state: cluster.Queued) -> str:
@@ -148,4 +139,5 @@ def describe(job: Job, state: cluster.Queued) -> str:
 def summary(profile: Profile) -> str:
     """Return the resources that a job requests, in words."""
     asked = profile.model_dump(exclude_defaults=True, exclude={"name", "setup", "environment"})
-    return ", ".join(f"{key} {value}" for key, value in ({"cpus": profile.cpus, "time": profile.time} | asked).items())
+    asked = {"cpus": profile.cpus, "time": profile.time, "gpus": profile.gpus or "none"} | asked
+    return ", ".join(f"{key} {value}" for key, value in asked.items())

@@ -9,8 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
@@ -24,6 +23,7 @@ from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.machine import gpu_slots
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
+from vitinit.runners.launching.execute import decided
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
@@ -61,7 +61,7 @@ class Local:
         """See `execute.Executor`."""
         context = fork_server()
         waiting, crowded, workers = list(reversed(cells)), list[Cell](), self.workers
-        slots = _slots(setting.execution.device)
+        slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
         asked_to_stop, ask = context.Pipe(duplex=False)
@@ -74,8 +74,7 @@ class Local:
                     while waiting and len(running) < workers and not stop.reason:
                         cell = waiting.pop()
                         display.start(cell)
-                        taken = [run.slot for run in running.values()]
-                        slot = min(slots, key=taken.count)
+                        slot = min(slots, key=[run.slot for run in running.values()].count)
                         its = replace(setting, sharing=-(-workers // len(slots)))
                         try:
                             receiver, process = _start(context, cell, its, slot)
@@ -134,36 +133,22 @@ def fork_server() -> ForkServerContext:
     return context
 
 
-def _slots(device: str) -> list[str] | list[None]:
-    """Return the GPUs that processes take by turns; one None where there is none to choose."""
-    return (gpu_slots() if device == "cuda" else []) or [None]
-
-
 def _start(
     context: ForkServerContext, cell: Cell, setting: Setting, slot: str | None
 ) -> tuple[Connection, ForkServerProcess]:
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(cell, setting, sender, slot, dict(os.environ)), daemon=True)
-    try:
-        with _no_main():
-            process.start()
-    except (EOFError, OSError) as error:
-        raise VitinitError(
-            f"cannot start a process for {cell.describe()}: {error or 'the fork server has gone'}"
-        ) from None
-    sender.close()
-    return receiver, process
-
-
-@contextmanager
-def _no_main() -> Iterator[None]:
-    """Keep a process that starts from importing the script that started it: it may call `vitinit.run` at its top."""
     script = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+    sys.modules["__main__"] = ModuleType("__main__")  # else it is imported there: it may call `vitinit.run` at its top
     try:
-        yield
+        process.start()
+    except (EOFError, OSError) as error:
+        why = error or "the fork server has gone"
+        raise VitinitError(f"cannot start a process for {cell.describe()}: {why}") from None
     finally:
         sys.modules["__main__"] = script
+    sender.close()
+    return receiver, process
 
 
 def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
@@ -175,9 +160,8 @@ def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError 
         message = None
     if not isinstance(message, Event):
         run.process.join(END_S)
-        if run.process.exitcode is None:
-            run.process.kill()
-            run.process.join()
+        run.process.kill()
+        run.process.join()
         receiver.close()
     return message
 
@@ -185,18 +169,20 @@ def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError 
 def _died(run: _Running, setting: Setting) -> End:
     """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
     run_id, code = run.cell.run_id, run.process.exitcode or 0
-    if -code in SIGNALS:
-        return Unfinished(run_id, "stopped", f"{_how_it_died(code)} before it had begun")
+    number = next((each for each in signal.Signals if each == -code), None)
+    how = f"its process was killed by {number.name}" if number else f"its process ended with exit code {code}"
+    if number in SIGNALS:
+        return Unfinished(run_id, "stopped", f"{how} before it had begun")
     store = Store(setting.root)
     try:
         with claims.held(claims.folder(setting.root, setting.study, run_id), Stop()) as claim:
             recorded = store.outcome(setting.study, run_id)
             if isinstance(recorded, RunRecord):
                 claim.finish()
-                return recorded
-            if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(run_id):
+            if isinstance(recorded, RunRecord | FailureRecord) and decided(recorded, setting.retried):
                 return recorded  # it has said itself what went wrong
-            outcome = failure(run.cell, setting, "ProcessDied", _how_it_died(code))
+            said = f"{how}{' (out of memory?)' if number == signal.SIGKILL else ''}"
+            outcome = failure(run.cell, setting, "ProcessDied", said)
             store.write(outcome)
             return outcome
     except claims.Taken as taken:
@@ -223,10 +209,8 @@ def _stop(running: dict[Connection, _Running], display: Display, grace_s: float)
     finally:
         for run in running.values():
             run.process.kill()
-            display.end(
-                Unfinished(run.cell.run_id, "stopped", "killed before it had saved; its last checkpoint counts")
-            )
-        for run in running.values():
+            killed = "killed before it had saved; its last checkpoint counts"
+            display.end(Unfinished(run.cell.run_id, "stopped", killed))
             run.process.join()
 
 
@@ -258,10 +242,3 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
         except VitinitError as error:
             end = error
         send(end)
-
-
-def _how_it_died(exitcode: int) -> str:
-    if exitcode < 0:
-        name = next((number.name for number in signal.Signals if number == -exitcode), f"signal {-exitcode}")
-        return f"its process was killed by {name}" + (" (out of memory?)" if -exitcode == signal.SIGKILL else "")
-    return f"its process ended with exit code {exitcode} and no record"

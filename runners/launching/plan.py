@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -31,6 +30,9 @@ class Planned:
     silent: bool = False
     """It was handed to a cluster that does not answer now."""
 
+    def __str__(self) -> str:
+        return f"{self.cell.describe()}: {self.reason}"
+
     @property
     def skipped(self) -> str:
         """Skipped runs in words: a dataset that is not here, or a row that does not fit its block's model."""
@@ -58,9 +60,9 @@ def plan(
             has left a skip record for each run without.
         missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
     """
-    # Before the records are read: a run that ends in between is then found done, never to do.
-    unfinished = _unfinished(claims.folder(store.root, grid.name, "any").parent)
-    owners = {run_id: owner for run_id, folder in unfinished.items() if (owner := claims.live(folder))}
+    # Claims before records: a run that ends in between is then found done, never to do.
+    folders = {folder.name: folder for folder in claims.folder(store.root, grid.name, "any").parent.glob("*")}
+    owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.live(folder))}
     look = jobs.look(store.root, grid.name)
     handed = look.handed
     contents = store.read(grid.name)
@@ -85,19 +87,21 @@ def plan(
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        resumes = run_id in unfinished and any(unfinished[run_id].glob("*.ckpt"))
+        resumes = run_id in folders and any(folders[run_id].glob("*.ckpt"))
         return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
 
     found = [planned(cell) for cell in grid.cells]
-    # those to be done still, though they had a job
     gone = {
         item.cell.run_id: handed[item.cell.run_id]
         for item in found
         if item.state == "to do" and item.cell.run_id in handed
     }
     ended = jobs.ended(set(gone.values()))
-    reasons = {run_id: ended[job.job_id] for run_id, job in gone.items()}
-    return [_with(item, reasons.get(item.cell.run_id)) for item in found], contents
+    for at, item in enumerate(found):
+        if job := gone.get(item.cell.run_id):
+            said = "; ".join(filter(None, (ended[job.job_id], item.reason)))
+            found[at] = replace(item, reason=said)
+    return found, contents
 
 
 def labels(planned: list[Planned], contents: Contents) -> dict[str, str]:
@@ -107,16 +111,3 @@ def labels(planned: list[Planned], contents: Contents) -> dict[str, str]:
         if item.state == "done":
             found.setdefault(item.cell.row, set()).add(contents.done[item.cell.run_id].row)
     return {row: label for row, (label, *more) in found.items() if label != row and not more}
-
-
-def _with(item: Planned, reason: str | None) -> Planned:
-    return replace(item, reason="; ".join(filter(None, (reason, item.reason)))) if reason else item
-
-
-def _unfinished(folder: Path) -> dict[str, Path]:
-    """The folders of unfinished runs by run_id: listed once, as most runs of a large grid have none."""
-    try:
-        with os.scandir(folder) as entries:
-            return {entry.name: Path(entry.path) for entry in entries if entry.is_dir()}
-    except OSError:  # nothing was ever started here, or the last run has just been finished
-        return {}

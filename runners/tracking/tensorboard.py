@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from vitinit.runners.tracking.tracker import TrackedRun, Tracker
 
-if TYPE_CHECKING:
-    import numpy as np
-
 
 class TensorBoard(Tracker):
-    """Scalars by epoch, the config as text, attention maps as images."""
+    """Scalars by epoch, the config as text."""
 
     name: ClassVar[str] = "tensorboard"
     library: ClassVar[str] = "tensorboard"
@@ -34,10 +31,6 @@ class TensorBoard(Tracker):
         for name, value in values.items():
             self.writer.add_scalar(name, value, epoch)
         self.writer.flush()
-
-    def picture(self, name: str, epoch: int, pixels_HW: np.ndarray) -> None:
-        """Write an image."""
-        self.writer.add_image(name, pixels_HW, epoch, dataformats="HW")
 
     def close(self, status: Literal["done", "failed", "stopped"]) -> None:
         """Close the event file."""

@@ -5,10 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
-
-if TYPE_CHECKING:
-    import numpy as np
+from typing import Any, ClassVar, Literal
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,6 @@ class Tracker(ABC):
     @abstractmethod
     def log(self, epoch: int, values: dict[str, float]) -> None:
         """Write what an epoch measured: `train/loss`, `test/top1`, `lr`, `probe/nonlocality/0` (of layer 0)."""
-
-    def picture(self, name: str, epoch: int, pixels_HW: np.ndarray) -> None:  # noqa: B027
-        """Write a grey picture, uint8; by default it is left out."""
 
     @abstractmethod
     def close(self, status: Literal["done", "failed", "stopped"]) -> None:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
-
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
-from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
 from vitinit.initializers.errors import cause, plain
 from vitinit.initializers.foreign import contained
@@ -41,15 +38,13 @@ class Tracking:
             self._safely(name, partial(self._log, name, epoch, values))
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:
-        """Close all trackers, once; of a finished run that has kept attention maps, draw them before.
+        """Close all trackers, once.
 
         Args:
             outcome: of the run; None: it was stopped.
         """
         trackers, self.trackers = self.trackers, {}
         for name, tracker in trackers.items():
-            if isinstance(outcome, RunRecord) and self.setting.keep_maps:
-                self._safely(name, partial(self._draw, tracker, outcome))
             self._safely(name, partial(tracker.close, outcome.status if outcome else "stopped"))
 
     def _log(self, name: str, epoch: int, values: dict[str, float]) -> None:
@@ -83,14 +78,6 @@ class Tracking:
         yield from ((f"{on}/{name}", value) for name, value in measured.items() if value is not None)
         if event.probe:
             yield from of_layers(event.probe)
-
-    def _draw(self, tracker: Tracker, record: RunRecord) -> None:
-        maps = read_maps(self.setting.root, record)
-        if maps:
-            for epoch, maps_LHNN in ((0, maps.before_LHNN), (record.last.epoch, maps.after_LHNN)):
-                shown = np.hstack([np.vstack(list(maps_HNN)) for maps_HNN in maps_LHNN.astype(np.float32)])
-                when = "before" if epoch == 0 else "after"
-                tracker.picture(f"attention/{when}", record.last.epoch, (255 * shown / shown.max()).astype(np.uint8))
 
 
 def of_layers(probe: Probe) -> Iterator[tuple[str, float]]:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from vitinit.runners.tracking.tracker import TrackedRun, Tracker
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class WandB(Tracker):
@@ -37,12 +34,6 @@ class WandB(Tracker):
     def log(self, epoch: int, values: dict[str, float]) -> None:
         """Write a line of history, its step the epoch."""
         self.run.log({"epoch": epoch, **values}, step=epoch)
-
-    def picture(self, name: str, epoch: int, pixels_HW: np.ndarray) -> None:
-        """Write an image into the last line."""
-        import wandb
-
-        self.run.log({name: wandb.Image(pixels_HW)}, step=epoch)
 
     def close(self, status: Literal["done", "failed", "stopped"]) -> None:
         """Finish the session; a stopped run can be resumed."""

@@ -151,7 +151,7 @@ def test_a_file_in_a_folder_of_ones_own_hides_no_other_module(tmp_path, monkeypa
 def test_worker_processes_find_the_files(folder, tmp_path):
     ran = fresh(
         *("-m", "vitinit.runners.cli", "run", str(folder / "own.yaml"), "--executor", "local", "--workers", "2"),
-        *("--device", "cpu", "--no-download", "--results", str(tmp_path / "results")),
+        *("--device", "cpu", "--results", str(tmp_path / "results")),
         cwd=tmp_path,
         **{key: value for key, value in os.environ.items() if key == FOLDERS},
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thorough
 from tests.held import HELD, HOLD
-from tests.processes import FORKS, PATIENCE, alive, call, children, fresh, grandchildren, start, until
+from tests.processes import FORKS, PATIENCE, alive, children, fresh, grandchildren, start, until
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.execute import execute
@@ -32,7 +31,7 @@ SIGNALS = [
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
 QUICK = [("local", signal.SIGTERM, "launcher")]
-RUN = ("run", "faults.yaml", "--only", "row=dropout", "--limit", "1", "--workers", "1", "--keep-weights")
+RUN = ("run", "faults.yaml", "--only", "row=dropout", "--only", "precision=fp32", "--workers", "1", "--keep-weights")
 
 
 def study(folder: Path) -> list[Cell]:
@@ -114,21 +113,6 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
 
 
-@thorough
-@pytest.mark.parametrize("executor", ["inline", "local"])
-def test_under_nohup_a_closed_terminal_stops_nothing(tmp_path, executor, tally):
-    study(tmp_path)
-    process = begun(tmp_path, *RUN, "--executor", executor, before=("nohup",))
-    run = until_an_epoch_is_done(tmp_path, process)
-    os.killpg(process.pid, signal.SIGHUP)
-    (tmp_path / "hold").unlink()
-    out, _ = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, "1 run finished" in out) == (0, True), out
-    record = Store(tmp_path / "results/local").read("faults").done[run.name]
-    assert len(record.sessions) == 1
-    tally("signals", tried=1, survived=1)
-
-
 @pytest.mark.parametrize("after", (4, 6, 7, 8, 9, 10, 12) if ALL else ())
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
@@ -187,25 +171,6 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     alone = Store(left_alone("local")).read("faults").done[run.name]
     assert contents.done[run.name].weights == alone.weights
     tally("SIGKILL, under a launcher", tried=1, survived=1)
-
-
-@thorough
-def test_a_run_of_another_launcher_is_shown_and_left_to_it(tmp_path, here):
-    study(tmp_path)
-    process = begun(tmp_path, *RUN)
-    try:
-        run = until_an_epoch_is_done(tmp_path, process)
-        mine = ("faults.yaml", "--only", f"id={run.name}")
-        code, out = here("run", *mine)
-        assert (code, "0 runs finished" in out) == (0, True)
-        for text in (out, here("plan", *mine)[1], here("status", *mine)[1]):
-            assert re.search(r"pid \d+, epoch 1/3, top-1 \d+\.\d%", " ".join(text.split())), text
-        forced = call("run", *mine, "--force", run.name, cwd=tmp_path)
-        assert forced.returncode == 2
-        assert "being run by" in forced.stderr
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
 
 
 def _race(folder: Path, number: int, start, finished) -> None:

@@ -23,7 +23,7 @@ WHAT_TO_DO = (
 def current() -> dict[str, list[str]]:
     """Return the run_ids of each grid, in the order of its plan."""
     names = sorted(path.stem for path in (ROOT / "benchmark/grids").glob("*.yaml"))
-    return {name: re.findall(r"^[0-9a-f]{16}\b", answer(f"vitinit plan {name}"), re.MULTILINE) for name in names}
+    return {name: re.findall(r"\b[0-9a-f]{16}$", answer(f"vitinit plan {name}"), re.MULTILINE) for name in names}
 
 
 def test_the_run_ids_of_all_grids_are_the_frozen_ones() -> None:

@@ -95,7 +95,7 @@ def taken(code: Path, only: str = "*") -> dict[str, Any]:
 
 def run(code: Path, place: Path, how: Execution, only: str | None) -> None:
     """`vitinit run`, to its end."""
-    options = ["--device", "cpu", "--no-download", "--data-dir", "data", "--results", how.name]
+    options = ["--device", "cpu", "--data-dir", "data", "--results", how.name]
     options += ["--keep-weights", "--keep-maps", *how.options, *(["--only", only] if only else [])]
     vitinit(code, place, "run", str(GRIDS / f"{how.grid}.yaml"), *options, processes=how.processes)
 

@@ -7,13 +7,12 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.processes import PATIENCE, until
-from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
 
@@ -67,13 +66,6 @@ def test_a_released_claim_can_be_taken_by_the_same_process(tmp_path):
         assert claims.live(tmp_path) is None
 
 
-def test_a_finished_run_leaves_no_folder(tmp_path):
-    with claims.held(tmp_path / "run", Stop()) as claim:
-        (tmp_path / "run" / "step-00000001.ckpt").touch()
-        claim.finish()
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(("silent_for", "taken"), [(0.5, True), (1.5, False)])
 @pytest.mark.parametrize("where", ["on another machine", "without locks"])
 def test_where_no_lock_reaches_the_heartbeat_decides(tmp_path, monkeypatch, where, silent_for, taken):
@@ -108,23 +100,6 @@ def test_a_run_that_another_machine_has_let_go_is_free_at_once(tmp_path):
         assert claims.live(tmp_path).machine == owner.machine
 
 
-def test_a_lock_of_a_folder_that_is_gone_claims_nothing(tmp_path, monkeypatch):
-    """Between opening the lock and locking it, another finishes the run, and a third begins it anew."""
-    opened = claims._opened
-
-    def meanwhile(folder: Path) -> int:
-        descriptor = opened(folder)
-        monkeypatch.setattr(claims, "_opened", opened)
-        shutil.rmtree(folder)
-        others.enter_context(claims.held(folder, Stop()))
-        return descriptor
-
-    with ExitStack() as others:
-        monkeypatch.setattr(claims, "_opened", meanwhile)
-        with pytest.raises(claims.Taken), claims.held(tmp_path / "run", Stop()):
-            pass
-
-
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
     for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\x00" * 40]):
         path = tmp_path / str(number) / claims.CLAIM
@@ -148,15 +123,6 @@ def test_an_owner_that_lost_its_claim_is_asked_to_stop_and_takes_nothing_back(tm
         until(lambda: stop.reason, "that it notices")
     assert "taken the run over" in stop.reason
     assert claims.live(tmp_path).host == "far"
-
-
-def test_a_folder_that_cannot_be_written_is_one_clear_line(tmp_path):
-    (tmp_path / "file").touch()
-    with (
-        pytest.raises(VitinitError, match="cannot write to .*file/run"),
-        claims.held(tmp_path / "file" / "run", Stop()),
-    ):
-        pass
 
 
 RACES = 20
@@ -207,32 +173,6 @@ def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
             frozen.release()
             assert claims.live(folder).since == other.owner.since
             assert claims.live(folder).epoch == 0
-
-
-def test_a_look_that_fails_does_not_end_the_heartbeat(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "BEAT_S", 0.01)
-    lost, failures = claims.Claim.lost, []
-
-    def failing(self: claims.Claim) -> bool:
-        if len(failures) < 3:
-            failures.append(self)
-            raise OSError(errno.ESTALE, "Stale file handle")
-        return lost(self)
-
-    stop = Stop()
-    with claims.held(tmp_path, stop) as claim:
-        monkeypatch.setattr(claims.Claim, "lost", failing)
-        until(lambda: len(failures) == 3, "three heartbeats")
-        os.utime(claim.path, (1, 1))
-        until(lambda: claim.path.stat().st_mtime != 1, "it beats again")
-    assert stop.reason == ""
-
-
-def test_what_cannot_be_read_belongs_to_somebody(tmp_path):
-    (tmp_path / "run" / claims.CLAIM).mkdir(parents=True)
-    assert claims.live(tmp_path / "run") is claims.UNKNOWN
-    (tmp_path / "file").touch()
-    assert claims.live(tmp_path / "file") is claims.UNKNOWN
 
 
 def _claim_and_finish(folder: Path, times: int) -> None:

@@ -83,7 +83,7 @@ def installed(tmp_path: Path) -> Path:
 @pytest.mark.long
 def test_a_family_of_a_package_is_planned_trained_and_tabled(installed: Path) -> None:
     path, plan = (installed / "site", ROOT), ("plan", "theirs.yaml")
-    run = ("run", "theirs.yaml", "--executor", "inline", "--device", "cpu", "--no-download")
+    run = ("run", "theirs.yaml", "--executor", "inline", "--device", "cpu")
     (_, listed, _), (_, planned, _), (code, ran, _), (_, again, _) = in_turn(
         ("list", "models"), plan, run, plan, cwd=installed, path=path, COLUMNS="300"
     )

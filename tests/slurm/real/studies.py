@@ -42,7 +42,7 @@ class Study:
 
     def ask(self, **profile) -> None:
         """What jobs are to ask for from now on."""
-        fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60} | profile
+        fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60, "runs_per_job": 2} | profile
         (self.folder / "profile.yaml").write_text(yaml.safe_dump(fields))
 
     def vitinit(self, *arguments: str, code: int | None = 0) -> str:
@@ -133,7 +133,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
         states: a regular expression for how `status` may say that its last job has ended.
     """
     study.hold.touch()
-    study.submit("--runs-per-job", "2")
+    study.submit()
     owner = study.until_trained()
     preemption(slurm, study, owner)
     for accident in (scancel, kill_the_worker, kill_slurmd):
@@ -143,7 +143,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
         until(lambda: not study.live())
         status = study.vitinit("status", "study.yaml")
         assert re.search(rf"to do, \d runs?: job \d+ ({states})", status), status
-        study.submit("--runs-per-job", "2")
+        study.submit()
     study.hold.unlink()
     study.until_done()
     same_bits(study.records, left_alone)

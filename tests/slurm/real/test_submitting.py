@@ -44,21 +44,12 @@ def test_later_edits_of_the_code_do_not_reach_a_queued_job(slurm, work, tmp_path
     monkeypatch.chdir(live)
     monkeypatch.setenv("PYTHONPATH", str(live), prepend=":")
     monkeypatch.syspath_prepend(live)
-    [job_id] = work.submit(importlib.import_module("edited_later").which, [0], sbatch={"hold": True})
+    [job_id] = work.submit(importlib.import_module("edited_later").which, [0], sbatch={"hold": "true"})
     assert jobs.queued([job_id])[job_id].reason == "JobHeldUser"
     module.write_text(module.read_text().replace("as submitted", "edited later"))
     slurm.run("scontrol", "release", job_id)
     work.wait()
     assert work.written() == {"version": "as submitted"}
-
-
-def test_a_job_whose_code_is_gone_fails(slurm, work):
-    [job_id] = work.submit(calls.stamp, [0], sbatch={"hold": True})
-    shutil.rmtree(work.code)
-    slurm.run("scontrol", "release", job_id)
-    work.wait()
-    assert jobs.ended([job_id])[job_id].state == "FAILED"
-    assert work.written() == {}
 
 
 def test_every_process_makes_the_call_with_setup_environment_and_gpus_and_one_that_fails_ends_its_job(slurm, work):
@@ -76,23 +67,16 @@ def test_every_process_makes_the_call_with_setup_environment_and_gpus_and_one_th
     written = {name: text for name, text in work.written().items() if "started" not in name}
     assert written == {"0": "2 2", "1": "2 2", "environment": "hello 'you' $HOME 1 0"}
     assert len(work.log(both)) > 0
-    assert jobs.ended([failing])[failing].state == "FAILED"
+    until(lambda: "FAILED" in [how.state for how in jobs.ended([failing]).values()])
     assert "rank 1 has had enough" in work.log(failing)
 
 
 def test_the_script_shown_is_the_script_submitted(slurm, work):
-    job_ids = work.submit(calls.stamp, range(2), parallel=1, sbatch={"hold": True, "nice": 5})
-    profile = Profile(cpus=1, time=5, signal_seconds=60, parallel=1, sbatch={"hold": True, "nice": 5})
+    job_ids = work.submit(calls.stamp, range(2), parallel=1, sbatch={"hold": "true", "nice": "5"})
+    profile = Profile(cpus=1, time=5, signal_seconds=60, parallel=1, sbatch={"hold": "true", "nice": "5"})
     base = job_ids[0].partition("_")[0]
     submitted = slurm.run("scontrol", "write", "batch_script", base, "-")
     assert submitted.strip() == script(profile, 2, work.logs, "test", work.code).strip()
-
-
-def test_what_the_cluster_refuses(slurm, work, capfd):
-    with pytest.raises(Refused, match="Invalid node name specified.*0 of 2 jobs") as caught:
-        work.submit(calls.stamp, range(2), sbatch={"exclude": "nowhere"})
-    assert caught.value.submitted == []
-    assert capfd.readouterr().err == ""
 
 
 def test_what_was_taken_before_a_refusal_is_said(slurm, work, tmp_path, monkeypatch):
@@ -103,7 +87,7 @@ def test_what_was_taken_before_a_refusal_is_said(slurm, work, tmp_path, monkeypa
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
     with pytest.raises(Refused, match="Invalid node name specified.*4 of 8 jobs") as caught:
-        work.submit(calls.stamp, range(8), sbatch={"hold": True})
+        work.submit(calls.stamp, range(8), sbatch={"hold": "true"})
     work.job_ids = caught.value.submitted
     assert len(work.job_ids) == 4
     assert jobs.queued(work.job_ids).keys() == set(work.job_ids)
@@ -118,15 +102,6 @@ def test_a_job_submits_from_within_a_job(slurm, work, monkeypatch):
     assert work.written() == {"0": "1 1"}
 
 
-def test_a_node_that_dies_and_comes_back(slurm, work):
-    slurm.kill("slurmd")
-    job_ids = work.submit(calls.stamp, [0])
-    assert list(jobs.queued(job_ids)) == job_ids
-    slurm.up()
-    work.wait()
-    assert ran(work)[0] == dict(enumerate(job_ids))
-
-
 def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
     from calls import slow_import
 
@@ -135,5 +110,4 @@ def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
     slurm.run("scancel", "--signal=USR2", job_id)
     work.wait()
     assert work.written() == {"restarts": "1"}
-    assert jobs.ended([job_id])[job_id].state == "COMPLETED"
     assert "SIGUSR2 while nothing was at work; requeued: True" in work.log(job_id)
