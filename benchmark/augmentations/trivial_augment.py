@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -11,11 +10,8 @@ from vitinit.benchmark.augmentations.registry import Augmentation, register
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL import Image
     from torch import Tensor
-
-
-ENHANCING = ("Brightness", "Color", "Contrast", "Sharpness")
-POINTWISE = {"Identity": "nothing", "Posterize": "posterize", "AutoContrast": "auto_contrast", "Equalize": "equalize"}
 
 
 @register("trivial_augment")
@@ -26,53 +22,41 @@ class TrivialAugment(Augmentation):
     """Magnitudes from the least to the largest."""
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
-        """Return the operation of each image and its numbers."""
+        """Return the place of each image's operation in torchvision's list, and its magnitude."""
         import numpy as np
         import torch
-        from torchvision.transforms import TrivialAugmentWide
 
-        generator = torch.Generator().manual_seed(seed)
-        space = list(TrivialAugmentWide(self.bins)._augmentation_space(self.bins).items())
+        generator, space = torch.Generator().manual_seed(seed), list(self._space().values())
         drawn = []
         for _ in range(images):
-            name, (magnitudes, signed) = space[int(torch.randint(len(space), (1,), generator=generator))]
+            place = int(torch.randint(len(space), (1,), generator=generator))
+            magnitudes, signed = space[place]
             magnitude = 0.0
             if magnitudes.ndim:
                 magnitude = float(magnitudes[torch.randint(len(magnitudes), (1,), generator=generator)])
             if signed and torch.randint(2, (1,), generator=generator):
                 magnitude = -magnitude
-            drawn.append([_operation(name, magnitude, size)])
+            drawn.append((place, magnitude))
         return np.array(drawn)
 
     def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return the images, changed; what comes from outside is black."""
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
+        """Return the images, changed by torchvision one by one; what comes from outside is black."""
+        from torchvision.transforms import InterpolationMode
+        from torchvision.transforms.autoaugment import _apply_op
 
-        return carry_out(images_BCHW, drawn, fill_C11.new_zeros(fill_C11.shape))
+        from vitinit.benchmark.augmentations.operations.on_pil import on_pil
 
+        names = list(self._space())
 
-def _operation(name: str, magnitude: float, size: int) -> tuple[float, ...]:
-    """Return torchvision's operation as `carry_out` takes it."""
-    from vitinit.benchmark.augmentations.operations.carry_out import numbers
+        def change(image: Image.Image, drawn_2: np.ndarray) -> Image.Image:
+            name, magnitude = names[int(drawn_2[0])], float(drawn_2[1])
+            changed: Image.Image = _apply_op(image, name, magnitude, InterpolationMode.NEAREST, None)
+            return changed
 
-    if name in ENHANCING:
-        return numbers(name.lower(), 1 + magnitude)
-    if name == "Solarize":
-        return numbers("solarize", math.ceil(magnitude))
-    if name in POINTWISE:
-        return numbers(POINTWISE[name], int(magnitude))
-    if name == "Rotate":
-        angle = -math.radians(magnitude % 360)  # rounded as by Pillow
-        cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
-        half = size / 2
-        x, y = -half * cos - half * sin + half, half * sin - half * cos + half
-        return numbers("affine, nearest", cos, sin, x, -sin, cos, y)
-    shear = math.tan(math.radians(math.degrees(math.atan(magnitude))))  # rounded as by torchvision
-    moved = float(int(magnitude))
-    matrices = {
-        "ShearX": (1.0, shear, 0.0, 0.0, 1.0, 0.0),
-        "ShearY": (1.0, 0.0, 0.0, shear, 1.0, 0.0),
-        "TranslateX": (1.0, 0.0, -moved, 0.0, 1.0, 0.0),
-        "TranslateY": (1.0, 0.0, 0.0, 0.0, 1.0, -moved),
-    }
-    return numbers("affine, nearest", *matrices[name])
+        return on_pil(images_BCHW, drawn, change)
+
+    def _space(self) -> dict[str, tuple[Tensor, bool]]:
+        from torchvision.transforms import TrivialAugmentWide
+
+        space: dict[str, tuple[Tensor, bool]] = TrivialAugmentWide(self.bins)._augmentation_space(self.bins)
+        return space

@@ -13,11 +13,11 @@ import numpy as np
 from PIL import Image
 from timm.data import auto_augment
 
-from vitinit.benchmark.augmentations.operations.carry_out import ENHANCING, PLACES, POINTWISE
+from vitinit.benchmark.augmentations.operations.carry_out import IN_PLACE, NUMBERS, numbers
 from vitinit.initializers.errors import VitinitError
 
-Numbers = tuple[float, float, float]
-NOTHING: Numbers = (0.0, 0.0, 0.0)
+Numbers = tuple[float, ...]
+NOTHING = numbers("nothing")
 DEPTH = 3
 """Most operations in a chain of AugMix."""
 
@@ -26,7 +26,7 @@ def rand_augment(config: str, image_size: int, images: int, seed: int) -> np.nda
     """Return what timm does to so many images one after the other, for a seed of its global generators.
 
     Returns:
-        For each image and layer three numbers, as `carry_out` takes them.
+        For each image and layer the numbers that `carry_out` takes.
 
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
@@ -40,11 +40,11 @@ def augmix(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
     """Return what timm's AugMix does to so many images one after the other, for a seed of its global generators.
 
     Returns:
-        B x (1 + chains) x (1 + DEPTH) x 3. At [b, 0, 0, 0] is the share of the mixed image, at [b, 1 + c, 0, 0] that of
-        chain c in it, at [b, 1 + c, 1:] its operations, as `carry_out` takes them.
+        B x (1 + chains) x (1 + DEPTH) x (1 + NUMBERS). At [b, 0, 0, 0] is the share of the mixed image, at
+        [b, 1 + c, 0, 0] that of chain c in it, at [b, 1 + c, 1:] its operations, as `carry_out` takes them.
     """
     timm = recording(config, image_size)
-    drawn = np.zeros((images, 1 + timm.width, 1 + DEPTH, 3))
+    drawn = np.zeros((images, 1 + timm.width, 1 + DEPTH, 1 + NUMBERS))
     with seeded_python(seed):
         for chains in drawn:
             chains[1:, 0, 0] = np.float32(np.random.dirichlet([timm.alpha] * timm.width))  # noqa: NPY002
@@ -113,40 +113,34 @@ def recording(config: str, image_size: int) -> Any:
     return transform
 
 
-def _in_place(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) -> Numbers:
-    if name == "invert":
-        return PLACES["solarize"], 0.0, 0.0
-    return PLACES[name], number, 0.0
+def _of_name(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) -> Numbers:
+    return numbers("solarize", 0.0) if name == "invert" else numbers(name, number)
 
 
 def _rotation(_name: str, _size: int, _: Numbers, degrees: float, *, resample: Any, **__: Any) -> Numbers:
     angle = -math.radians(degrees % 360)  # rounded as by Pillow
-    return PLACES[f"rotate, {_drawn_way(resample)}"], round(math.cos(angle), 15), round(math.sin(angle), 15)
+    return numbers(f"rotate_{_way(resample)}", round(math.cos(angle), 15), round(math.sin(angle), 15))
 
 
 def _shear(name: str, _size: int, _: Numbers, factor: float, *, resample: Any, **__: Any) -> Numbers:
-    return PLACES[f"shift {_lines(name)}, {_drawn_way(resample)}"], factor, 0.0
+    return numbers(f"shift_{name[-1]}_{_way(resample)}", factor)
 
 
 def _translation(name: str, size: int, _: Numbers, share: float, *, resample: Any, **__: Any) -> Numbers:
-    return PLACES[f"shift {_lines(name)}, {_drawn_way(resample)}"], 0.0, share * size
+    return numbers(f"shift_{name[len('translate_')]}_{_way(resample)}", 0.0, share * size)
 
 
-def _lines(name: str) -> str:
-    return "rows" if "_x" in name else "columns"
-
-
-def _drawn_way(resample: Sequence[Image.Resampling]) -> str:
+def _way(resample: Sequence[Image.Resampling]) -> str:
     return "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
 
 
 RECORDERS: dict[str, Callable[..., Numbers]] = {
-    **dict.fromkeys((*POINTWISE, *ENHANCING, "invert"), _in_place),
+    **dict.fromkeys((*IN_PLACE, "invert"), _of_name),
     **dict.fromkeys(("shear_x", "shear_y"), _shear),
     **dict.fromkeys(("translate_x_rel", "translate_y_rel"), _translation),
     "rotate": _rotation,
 }
-"""Replacements of timm's functions: each draws as timm's does, and gives three numbers."""
+"""Replacements of timm's functions: each draws as timm's does, and gives the numbers of `carry_out`."""
 
 TRANSFORMS: dict[str, Callable[[str], Any]] = {
     "rand": auto_augment.rand_augment_transform,

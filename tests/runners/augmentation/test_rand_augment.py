@@ -78,8 +78,6 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
             differences[KINDS[kind]].append(of_image)
     assert differences.pop("nothing") == []
-    for kind in ("grey", "affine, nearest", "blur"):  # of other augmentations
-        assert differences.pop(kind) == []
     for kind, of_images in differences.items():
         print(f"{kind}: mean absolute difference {np.mean(of_images)} over {len(of_images)} images")
         assert len(of_images) > 20, kind
