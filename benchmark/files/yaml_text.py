@@ -1,4 +1,4 @@
-"""YAML from a file as plain data: no code, no bombs. Imports no torch."""
+"""YAML from a file as plain data: no code. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from typing import Any
 import yaml
 
 from vitinit.initializers.errors import VitinitError
-
-MAX_VALUES = 100_000
-"""More values than any grid has. Aliases let a few lines name billions, which the first error would spell out."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -48,21 +45,16 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; the path is for the message only.
 
     Raises:
-        VitinitError: it is no YAML or no mapping, it is nested too deeply, or it stands for too many values.
+        VitinitError: it is no YAML or no mapping.
     """
     try:
         loaded = _Loader(content.decode("utf-8")).get_single_data()
-        values = _count(loaded, {})
     except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
         raise VitinitError(f"{path} is not YAML: {_where(error)}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
-    except RecursionError:  # an alias inside of what it names has no end either
-        raise VitinitError(f"{path} is nested too deeply") from None
-    if values > MAX_VALUES:
-        raise VitinitError(f"{path} stands for more than {MAX_VALUES:,} values, its aliases written out")
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded
@@ -75,13 +67,3 @@ def _where(error: yaml.YAMLError) -> str:
     said = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
     begun = error.context_mark
     return f"{said}, {error.context} from line {begun.line + 1} on" if begun and error.context else said
-
-
-def _count(value: Any, known: dict[int, int]) -> int:
-    """Return the number of values with every alias written out; each is looked at once."""
-    if not isinstance(value, dict | list):
-        return 1
-    if id(value) not in known:
-        inner = [*value, *value.values()] if isinstance(value, dict) else value
-        known[id(value)] = 1 + sum(_count(item, known) for item in inner)
-    return known[id(value)]

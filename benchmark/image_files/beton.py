@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -21,18 +22,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError
 from torch import Tensor
 
 from vitinit.benchmark.datasets import folder as folders
 from vitinit.benchmark.datasets.load import sources
-from vitinit.benchmark.fields import Fraction, Frozen, Sha256
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.image_files.arrays import CHUNK, Sources, levels, statistics
+from vitinit.benchmark.image_files.arrays import CHUNK, levels, statistics
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
 
@@ -45,23 +43,6 @@ HOW_TO_INSTALL = (
     "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
     "then: make ffcv"
 )
-
-
-class BetonManifest(Frozen):
-    """Contents of the folder of a dataset prepared for FFCV."""
-
-    classes: Annotated[list[str], Field(min_length=2)]
-    mean: tuple[Fraction, ...]
-    std: tuple[PositiveFloat, ...]
-    checksum: Sha256
-    """`Data.checksum`."""
-    names: Sha256
-    """`names_digest` of the dataset that the images were taken from."""
-    train: PositiveInt
-    test: PositiveInt
-    """Numbers of images."""
-    size: PositiveInt
-    """Bytes of the .beton."""
 
 
 @dataclass(frozen=True)
@@ -112,37 +93,26 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
     folder, how = prepared_folder(spec, image_size, data_dir), f"run '{how_to_prepare(spec, image_size, data_dir)}'"
     if not (folder / MANIFEST).is_file():
         raise VitinitError(f"{spec.label} at {image_size} px is not prepared for FFCV in {data_dir}: {how}")
-    manifest = read_manifest(folder)
-    if manifest.names != names_digest(spec):
+    found = json.loads((folder / MANIFEST).read_text())
+    if found["names"] != names_digest(spec):
         raise VitinitError(
             f"files of {spec.label} were added or removed since it was prepared for FFCV: move {folder} away and {how}"
         )
     with os_errors("cannot read the prepared dataset"):
-        if (size := (folder / BETON).stat().st_size) != manifest.size:
-            raise damaged(folder / BETON, f"it has {size:,} bytes instead of {manifest.size:,}")
+        # FFCV maps the file: one that was cut short would end the process.
+        if (size := (folder / BETON).stat().st_size) != found["size"]:
+            raise damaged(folder / BETON, f"it has {size:,} bytes instead of {found['size']:,}")
         labels = torch.from_numpy(np.load(folder / LABELS, allow_pickle=False))
     return BetonData(
-        train=BetonSplit(labels[: manifest.train], 0),
-        held_out=BetonSplit(labels[manifest.train :], manifest.train),
-        classes=tuple(manifest.classes),
-        mean=manifest.mean,
-        std=manifest.std,
-        checksum=manifest.checksum,
+        train=BetonSplit(labels[: found["train"]], 0),
+        held_out=BetonSplit(labels[found["train"] :], found["train"]),
+        classes=tuple(found["classes"]),
+        mean=tuple(found["mean"]),
+        std=tuple(found["std"]),
+        checksum=found["checksum"],
         image_size=image_size,
         file=folder / BETON,
     )
-
-
-def read_manifest(folder: Path) -> BetonManifest:
-    """Read what a prepared folder says of itself.
-
-    Raises:
-        VitinitError: it cannot be read as a manifest.
-    """
-    try:
-        return BetonManifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (OSError, ValidationError):
-        raise damaged(folder / MANIFEST, "it cannot be read as a manifest") from None
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -193,9 +163,7 @@ def threads_kept() -> Iterator[None]:
         numba.set_num_threads(before[1])
 
 
-def prepare_beton(
-    spec: DatasetSpec, image_size: int, data_dir: Path, report: Callable[[int, int], None]
-) -> tuple[Path, BetonManifest]:
+def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Callable[[int, int], None]) -> Path:
     """Write the images of a dataset as a run sees them, before augmentation; all but a few are on the disk only.
 
     The folder appears whole or not at all; what an interrupted preparation leaves is removed by the next one.
@@ -207,7 +175,7 @@ def prepare_beton(
         report: told how many images are decoded, and of how many.
 
     Returns:
-        The folder, and what it says of itself.
+        The folder.
 
     Raises:
         VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already or is being prepared,
@@ -221,32 +189,50 @@ def prepare_beton(
         raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    count = len(opened.chosen) + len(opened.test.labels)
+    numbers = {"train": opened.chosen, "test": torch.arange(len(opened.test.labels))}
+    # the statistics are those of the whole training split, whatever the subset
+    read = numbers if opened.statistics else {**numbers, "train": torch.arange(len(opened.train.labels))}
+    counts, checksum, total = np.zeros((3, 256), np.int64), hashlib.sha256(), sum(map(len, read.values()))
+
+    def images() -> Iterator[np.ndarray]:
+        """The training images that the spec asks for, then the test images, uint8, S x S x 3."""
+        done = 0
+        for name, source in (("train", opened.train), ("test", opened.test)):
+            for chunk in read[name].split(CHUNK):
+                images_NCHW = source.sized(chunk, image_size)
+                if name == "train":
+                    np.add(counts, levels(images_NCHW), out=counts)
+                images_NCHW = images_NCHW[torch.isin(chunk, numbers[name])]
+                checksum.update(images_NCHW.numpy().data)
+                yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+                done += len(chunk)
+                report(done, total)
+            checksum.update(source.labels[numbers[name]].numpy().data)
+
     with os_errors(f"cannot prepare {spec.label} in {folder.parent}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
+        count = sum(map(len, numbers.values()))
         needed, free = count * 3 * image_size**2, shutil.disk_usage(folder.parent).free
         if free < needed:
             raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
         with _scratch(folder) as scratch:
-            images = _Images(opened, image_size, report)
-            write_beton(scratch / BETON, iter(images), count, image_size)
+            write_beton(scratch / BETON, images(), count, image_size)
             labels = torch.cat([opened.train.labels[opened.chosen], opened.test.labels])
             np.save(scratch / LABELS, labels.numpy())
-            mean, std = opened.statistics or statistics(images.levels)
-            manifest = BetonManifest(
-                classes=list(opened.classes),
-                mean=mean,
-                std=std,
-                checksum=images.checksum.hexdigest(),
-                names=names_digest(spec),
-                train=len(opened.chosen),
-                test=len(opened.test.labels),
-                size=(scratch / BETON).stat().st_size,
-            )
-            write_atomically(scratch / MANIFEST, manifest.model_dump_json(indent=1).encode())
+            mean, std = opened.statistics or statistics(counts)
+            manifest = {
+                "classes": opened.classes,
+                "mean": mean,
+                "std": std,
+                "checksum": checksum.hexdigest(),
+                "names": names_digest(spec),
+                "train": len(opened.chosen),
+                "size": (scratch / BETON).stat().st_size,
+            }
+            write_atomically(scratch / MANIFEST, json.dumps(manifest, indent=1).encode())
             scratch.rename(folder)
         sync_folder(folder.parent)
-    return folder, manifest
+    return folder
 
 
 @contextmanager
@@ -265,33 +251,6 @@ def _scratch(folder: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
             Path(lock.name).unlink()
-
-
-class _Images:
-    """The images of a dataset one by one, and what is found out about them on the way."""
-
-    def __init__(self, opened: Sources, size: int, report: Callable[[int, int], None]) -> None:
-        self.opened, self.size, self.report = opened, size, report
-        self.levels = np.zeros((3, 256), np.int64)
-        self.checksum = hashlib.sha256()
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        """uint8, S x S x 3: the training images that the spec asks for, then the test images."""
-        opened, test = self.opened, torch.arange(len(self.opened.test.labels))
-        # the statistics are those of the whole training split, whatever the subset
-        read = opened.chosen if opened.statistics else torch.arange(len(opened.train.labels))
-        done, total = 0, len(read) + len(test)
-        for source, numbers, chosen in ((opened.train, read, opened.chosen), (opened.test, test, test)):
-            for chunk in numbers.split(CHUNK):
-                images_NCHW = source.sized(chunk, self.size)
-                if source is opened.train:
-                    self.levels += levels(images_NCHW)
-                images_NCHW = images_NCHW[torch.isin(chunk, chosen)]
-                self.checksum.update(images_NCHW.numpy().data)
-                yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
-                done += len(chunk)
-                self.report(done, total)
-            self.checksum.update(source.labels[chosen].numpy().data)
 
 
 def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> None:

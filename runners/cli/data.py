@@ -44,11 +44,8 @@ def prepare(
     if registry.get(spec.name).streamed:
         raise VitinitError(f"{name} is read from its image files as they are: there is nothing to prepare")
     with _progress(f"decoding {spec.label}") as report:
-        made, manifest = prepare_beton(spec, image_size, folder, report)
-    console.print(
-        f"{spec.label} at {image_size} px is in {made}: {manifest.train:,} training and "
-        f"{manifest.test:,} test images, {manifest.size / 1e9:.2f} GB"
-    )
+        made = prepare_beton(spec, image_size, folder, report)
+    console.print(f"{spec.label} at {image_size} px is in {made}")
 
 
 @contextmanager

@@ -20,7 +20,6 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
-from vitinit.benchmark.augmentations.operations.timm_draws import put_back
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import Recipe
@@ -73,8 +72,7 @@ class FullSizeLoader(Loader):
     def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
         """Draw the changes of an augmentation for these images. Draws are of images."""
         seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
-        with put_back():
-            return np.concatenate([augmentation.draw(1, self.image_size, seed) for seed in seeds])
+        return np.concatenate([augmentation.draw(1, self.image_size, seed) for seed in seeds])
 
 
 def crop_and_flip(image: Image.Image, size: int, recipe: Recipe, draws: random.Random) -> Image.Image:

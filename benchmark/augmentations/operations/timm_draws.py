@@ -67,28 +67,12 @@ def _chosen(timm: auto_augment.RandAugment, images: int) -> list[list[int]]:
 @contextmanager
 def seeded_python(seed: int) -> Iterator[None]:
     """Python's and numpy's global generators, seeded inside and put back after: for libraries that read them."""
-    with put_back():
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        yield
-
-
-_inside_put_back = False
-
-
-@contextmanager
-def put_back() -> Iterator[None]:
-    """Python's and numpy's global generators are afterwards as they were; one inside another adds no work."""
-    global _inside_put_back
-    if _inside_put_back:
-        yield
-        return
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    _inside_put_back = True
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
     try:
         yield
     finally:
-        _inside_put_back = False
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
 
