@@ -163,13 +163,6 @@ def test_planning_with_every_dataset_imports_nothing_slow() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_datasets_are_listed_from_the_smallest_to_the_largest() -> None:
-    images = [registry.get(name).images for name in NAMES]
-    sizes = [each[0] for each in images if each]
-    assert sizes == sorted(sizes)
-    assert not any(images[len(sizes) :]), "those whose size is not known come last"
-
-
 # --- from elsewhere ---
 
 THEIRS = '''

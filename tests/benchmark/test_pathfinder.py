@@ -12,14 +12,12 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from dataset_helpers import NOWHERE, counts, rows
+from dataset_helpers import NOWHERE, rows
 from scipy import ndimage
 
-from vitinit.benchmark.datasets import pathfinder, registry
+from vitinit.benchmark.datasets import pathfinder
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES, DOT, PATH
-from vitinit.benchmark.grids.parts import resolve_dataset
-from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES, DOT
 from vitinit.benchmark.spec import DatasetSpec
 
 IMAGES, TRAIN = 4000, 2000
@@ -70,19 +68,13 @@ def test_all_of_it_is_drawn_without_the_global_generator_balanced_and_no_image_t
     assert np.array_equal(pathfinder.generate.__wrapped__(name, 100)[0], grey(name)[0][:100])
     assert np.array_equal(before, np.random.get_state()[1])
     data = load(DatasetSpec(name=name), 32, NOWHERE)
-    assert isinstance(data, Data)
     images = torch.cat([data.train.images, data.held_out.images])
-    assert (images == images[:, :1]).all()
     labels = torch.cat([data.train.labels, data.held_out.labels])
     whole = images[:, 0].numpy().tobytes() + labels.numpy().astype("<i8").tobytes()
     assert hashlib.sha256(whole).hexdigest()[:16] == "e43f093c571f1595"
     for split in (data.train, data.held_out):
         assert 2 * int(split.labels.sum()) == len(split.labels)
-    assert len(rows(images)) == len(images) == sum(registry.get(name).images)
-    assert data.classes == ("two paths", "one path")
-    spec = resolve_dataset({"name": name, "train_size": 100})
-    assert spec.label == f"{name}[100]"
-    assert counts(load(spec, 32, NOWHERE)) == [50, 50]
+    assert len(rows(images)) == len(images) == 12_000
 
 
 @each
@@ -96,23 +88,3 @@ def test_tracing_solves_it(name: str) -> None:
     number = np.arange(len(dots))
     first, second = (pieces[number, dots[:, dot, 0], dots[:, dot, 1]] for dot in (0, 1))
     assert np.mean((first == second) == labels[chosen]) > 0.95
-
-
-@each
-def test_both_classes_have_the_same_paths_and_dots_as_far_apart(name: str) -> None:
-    """A pair of images differs within the dots alone, so that no statistic of the paths tells the classes apart.
-
-    Each image has a partner of the other class with the same offset, but for a pixel in the smaller direction.
-    """
-    images, labels = grey(name)
-    two, one = images[0::2], images[1::2]
-    assert (labels[0::2] == 0).all()
-    assert (labels[1::2] == 1).all()
-    same = (two != DOT) & (one != DOT)
-    assert (two[same] == one[same]).all()
-    assert set(np.unique(images)) == {0, PATH, DOT}
-    offset = np.sort(np.abs(np.diff(centres(name), axis=1)[:, 0]), axis=1)
-    difference = np.abs(offset[0::2] - offset[1::2])
-    assert difference[:, 1].max() == 0
-    assert difference[:, 0].max() == 1
-    assert offset[:, 1].min() >= 13

@@ -11,14 +11,13 @@ import math
 from functools import cache
 
 import numpy as np
-import pytest
 import torch
 from dataset_helpers import NOWHERE
 
 from vitinit.benchmark.datasets import shapes
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.shapes import SIZE, UNIT
-from vitinit.benchmark.image_files.arrays import IGNORED, Data, in_memory
+from vitinit.benchmark.image_files.arrays import Data, Source
 from vitinit.benchmark.spec import DatasetSpec
 
 AREA_OF_A_TRIANGLE = 3 * math.sqrt(3) / 4
@@ -73,14 +72,6 @@ def test_every_pixel_belongs_to_the_last_shape_that_it_lies_in() -> None:
     assert near < 0.001 * 12 * SIZE**2
 
 
-def test_a_mask_is_the_kind_of_what_a_pixel_shows() -> None:
-    random = np.random.RandomState(1)
-    drawn = shapes.scenes(random, shapes.BLOCK)
-    kinds = np.concatenate([np.zeros((shapes.BLOCK, 1), int), drawn.kinds], axis=1)
-    found = [kinds[number][owner] for number, owner in enumerate(shapes.owners(drawn))]
-    assert np.array_equal(whole()[1][: shapes.BLOCK], found)
-
-
 def test_it_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class() -> None:
     data = load(DatasetSpec(name="shapes", train_size=20, val_size=10, evaluate_on="val"), SIZE, NOWHERE)
     assert isinstance(data, Data)
@@ -89,31 +80,7 @@ def test_it_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class() -> No
     assert data.train.labels.dtype == torch.uint8
     images, masks = (torch.from_numpy(each[:4]) for each in whole())
     for side in (16, 48, 64):
-        source = in_memory(images, masks, side)
+        source = Source.of_pixels(images, masks)
         places = ((torch.arange(side) + 0.5) * SIZE / side).long()
-        assert torch.equal(source.labels, masks[:, places][:, :, places])
-        assert source.images(torch.arange(4)).shape == (4, 3, side, side)
-
-
-def test_the_checksum_covers_the_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = DatasetSpec(name="shapes", train_size=20)
-    before = load(spec, SIZE, NOWHERE)
-    images, masks = whole()
-    changed = masks.copy()
-    changed[:5000, 0, 0] = IGNORED
-    monkeypatch.setattr(shapes, "generate", lambda count: (images, changed))
-    after = load(spec, SIZE, NOWHERE)
-    assert isinstance(before, Data)
-    assert isinstance(after, Data)
-    assert torch.equal(before.train.images, after.train.images)
-    assert before.checksum != after.checksum
-
-
-def test_a_subset_holds_the_smaller_one_and_a_redrawn_one_is_another() -> None:
-    small, large, redrawn = (
-        load(DatasetSpec(name="shapes", train_size=size, train_draw=kind), SIZE, NOWHERE, draw)
-        for size, kind, draw in ((50, "fixed", 0), (200, "fixed", 0), (200, "seed", 3))
-    )
-    sets = [{image.numpy().tobytes() for image in data.train.images} for data in (small, large, redrawn)]
-    assert sets[0] < sets[1]
-    assert sets[1] != sets[2]
+        assert torch.equal(source.masks(side), masks[:, places][:, :, places])
+        assert source.sized(torch.arange(4), side).shape == (4, 3, side, side)
