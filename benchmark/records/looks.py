@@ -21,11 +21,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from vitinit.benchmark.fields import Count, Frozen, Seed
-from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.benchmark.records.store import read_model, write_model
 
 LOOKS = "LOOKS"
 """Name of the file in the folder of a ranked study."""
@@ -93,13 +92,7 @@ def read(folder: Path) -> Looks | None:
     Raises:
         VitinitError: the file is there and cannot be read.
     """
-    path = folder / LOOKS
-    try:
-        return Looks.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except OSError as error:
-        raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except ValidationError:
-        raise VitinitError(f"{path}: holds no looks of vitinit rank; put it back, or rank in another folder") from None
+    return read_model(folder / LOOKS, Looks, "looks of vitinit rank; put it back, or rank in another folder")
 
 
 def write(folder: Path, looks: Looks) -> None:
@@ -108,6 +101,4 @@ def write(folder: Path, looks: Looks) -> None:
     Raises:
         VitinitError: the folder cannot be written.
     """
-    with os_errors(f"cannot write {folder / LOOKS}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / LOOKS, (looks.model_dump_json(indent=1) + "\n").encode())
+    write_model(folder / LOOKS, looks)

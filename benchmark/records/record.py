@@ -16,12 +16,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
     Field,
+    FiniteFloat,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
@@ -36,44 +36,94 @@ from pydantic_core import PydanticSerializationError
 
 from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
 from vitinit.benchmark.metrics import registry as metrics
-from vitinit.benchmark.metrics.registry import AVERAGED
-from vitinit.benchmark.records.epoch import RESULTS, EpochRow, Percent, results
+from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.initializers.report import InitReport, Share
 
+Percent = Annotated[float, Field(ge=0, le=100)]
 PerHead = list[list[NonNegativeFloat | None]]
 """None: no number, as of a query that gives all its attention to the class token."""
+RESULTS = ("test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_miou", "ema_loss", "ema_score")
+"""Fields of an epoch that are measured after it."""
 
 
-def _share_of(percent: float, images: int) -> bool:
-    """Return True if a number of whole images can have this share, up to rounding."""
-    count = percent * images / 100
-    return abs(count - round(count)) < 1e-6
-
-
-def _is_bitmap(text: str, percent: float, images: int) -> bool:
-    """Check a bitmap of correct images: its length, the bits beyond the last image, and the share of those set."""
-    try:
-        packed = base64.b64decode(text, validate=True)
-    except ValueError:
-        return False
-    beyond, bits = -images % 8, int.from_bytes(packed, "big")
-    whole = 8 * len(packed) == images + beyond and not bits & ((1 << beyond) - 1)
-    return whole and abs(100 * bits.bit_count() / images - percent) < 1e-6
-
-
-def _finite(values: Any) -> Any:
-    for value in values.values() if isinstance(values, dict) else values:
-        if isinstance(value, dict | list):
-            _finite(value)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"holds {value}, which JSON cannot")
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    json.dumps(values, allow_nan=False)
     return values
 
 
 Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 """Free fields, for people and for export."""
+
+
+class _Recorded(Frozen):
+    later: ClassVar[tuple[str, ...]] = ()
+    """Fields that came after the first records: where there is nothing in them, a record does not have them."""
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = fields_of(self)
+        return {name: value for name, value in fields.items() if value not in (None, {}) or name not in self.later}
+
+
+class EpochRow(_Recorded):
+    """One epoch; `epoch` counts from 1."""
+
+    later: ClassVar[tuple[str, ...]] = ("test_miou", "val_miou", "metrics", "headline", "ema_loss", "ema_score")
+
+    epoch: PositiveInt
+    lr: NonNegativeFloat
+    train_loss: NonNegativeFloat
+    test_loss: NonNegativeFloat | None = None
+    """None, as is `test_top1`, after an epoch without evaluation, and where the run is evaluated on `val`."""
+    test_top1: Percent | None = None
+    val_loss: NonNegativeFloat | None = None
+    """On the part of the training split that is held out for validation; None where the run is evaluated on `test`."""
+    val_top1: Percent | None = None
+    test_miou: Percent | None = None
+    """Mean over classes of intersection over union, in percent: of a dataset with masks, in place of top-1."""
+    val_miou: Percent | None = None
+    metrics: dict[str, FiniteFloat] = Field(default_factory=dict)
+    """All other metrics of the same images, by name: see `benchmark/metrics/`."""
+    headline: str | None = None
+    """The one of `metrics` that is the dataset's main metric; None where that is top-1 or mean IoU."""
+    ema_loss: NonNegativeFloat | None = None
+    """Loss of the moving average of the weights, on the same images; None where the recipe has no `ema`."""
+    ema_score: Percent | None = None
+    """Score of the same, as `score`."""
+    seconds: NonNegativeFloat
+    images_per_s: NonNegativeFloat | None = None
+    """Training images a second, loading included, evaluation not; None in records of before this was taken."""
+
+    @property
+    def field(self) -> str:
+        """The metric that has a field: mean IoU of masks, otherwise top-1."""
+        return OF_LABELS if self.test_miou is None and self.val_miou is None else OF_MASKS
+
+    @property
+    def metric(self) -> str:
+        """The main metric; top-1 where nothing is measured."""
+        return self.headline or self.field
+
+    @property
+    def score(self) -> float | None:
+        """The main metric on test images, or on the validation part, in percent."""
+        return self.value(self.metric)
+
+    def value(self, metric: str) -> float | None:
+        """Return a metric by its name; None where it was not measured."""
+        if metric in (AVERAGED + "loss", AVERAGED + self.metric):
+            return self.ema_loss if metric == AVERAGED + "loss" else self.ema_score
+        if metric not in ("loss", self.field):
+            return self.metrics.get(metric)
+        test, val = (getattr(self, f"{split}_{metric}") for split in ("test", "val"))
+        found: float | None = val if test is None else test
+        return found
+
+    def scored(self, digits: int = 1) -> str:
+        """The score for people, `top-1 54.3%`; empty where there is none."""
+        return "" if self.score is None else f"{metric_label(self.metric)} {self.score:.{digits}f}%"
 
 
 class Probe(Frozen):
@@ -147,7 +197,7 @@ class Session(Frozen):
     seconds: NonNegativeFloat
 
 
-class _Outcome(Frozen):
+class _Outcome(_Recorded):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
     study: FolderName
@@ -164,12 +214,10 @@ class _Outcome(Frozen):
         return self
 
 
-LATER = ("correct", "ema_weights")
-"""Fields of a finished run that are left out where there is nothing in them."""
-
-
 class RunRecord(_Outcome):
     """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
+
+    later: ClassVar[tuple[str, ...]] = ("correct", "ema_weights")
 
     status: Literal["done"] = "done"
     seconds: NonNegativeFloat
@@ -198,52 +246,23 @@ class RunRecord(_Outcome):
     environment: Details
     """Provenance: commit, versions, processor."""
 
-    @model_serializer(mode="wrap")
-    def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = fields_of(self)
-        return {name: value for name, value in fields.items() if value is not None or name not in LATER}
-
     @model_validator(mode="after")
     def _as_the_spec_says(self) -> RunRecord:
-        recipe = self.spec.recipe
-        epochs = [row.epoch for row in self.history]
-        if epochs != list(range(1, recipe.epochs + 1)):
+        recipe, on = self.spec.recipe, self.spec.dataset.evaluate_on
+        if [row.epoch for row in self.history] != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
-        evaluated, field = recipe.evaluated_epochs, self.last.field
-        on = self.spec.dataset.evaluate_on
-        for name, column in zip(RESULTS, zip(*map(results, self.history), strict=True), strict=True):
-            wanted = evaluated if name in (f"{on}_loss", f"{on}_{field}") else []
-            if [epoch for epoch, value in zip(epochs, column, strict=True) if value is not None] != wanted:
-                raise ValueError(
-                    f"history does not hold {name} of the epochs that are evaluated on it, and of no other"
-                )
-        averaged = evaluated if recipe.ema is not None else []
-        both = [(row.ema_loss is not None, row.ema_score is not None) for row in self.history]
-        if both != [(epoch in averaged,) * 2 for epoch in epochs]:
-            raise ValueError("history does not hold ema_loss and ema_score of the evaluated epochs of a run with ema")
+        measured = {f"{on}_loss", f"{on}_{self.last.field}", *(["ema_loss", "ema_score"] if recipe.ema else [])}
+        for row in self.history:
+            wanted = measured if recipe.evaluates_after(row.epoch) else set()
+            held = {name for name in RESULTS if getattr(row, name) is not None}
+            more = (row.score is None) if wanted else bool(row.metrics)
+            if held != wanted or more or (wanted and row.headline != self.last.headline):
+                names = ", ".join(sorted(wanted)) or "no result"
+                raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
         if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
-            raise ValueError(
-                f"dataset does not hold the number of images that it is evaluated on, those of {on!r} alone"
-            )
-        for row in self.history:
-            if row.metrics and row.epoch not in evaluated:
-                raise ValueError(f"history holds metrics of epoch {row.epoch}, which is not evaluated")
-            if row.epoch in evaluated and (row.score is None or row.headline != self.last.headline):
-                raise ValueError(f"history does not hold {row.metric} of all epochs that are evaluated")
-        if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
+            raise ValueError(f"dataset does not hold the number of images of {on!r} alone, which it is evaluated on")
+        if self.probes and [row.epoch for row in self.probes] != [0, *recipe.evaluated_epochs]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
-        images = getattr(self.dataset, on)
-        for row in self.history:
-            if (top1 := row.value("top1")) is not None and not _share_of(top1, images):
-                raise ValueError(f"{on}_top1 {top1} of epoch {row.epoch} is no share of {images} images")
-        if self.correct is not None and (top1 is None or not _is_bitmap(self.correct, top1, images)):
-            raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_{field} has")
-        for masked in self.masked:
-            for name in ("top1", "top1_whole"):
-                if not _share_of(getattr(masked, name), masked.images):
-                    raise ValueError(f"masked: {name} {getattr(masked, name)} is no share of {masked.images} images")
-        if self.spec.dataset.train_size not in (None, self.dataset.train):
-            raise ValueError(f"{self.dataset.train} training images, but train_size {self.spec.dataset.train_size}")
         return self
 
     def without_times(self) -> dict[str, Any]:
@@ -368,42 +387,16 @@ def from_bytes(data: bytes) -> Outcome:
         VitinitError: what is wrong with it, in one line.
     """
     content, mark, end = data.rpartition(_MARK)
-    if mark and end != _digest(content) + _END:
-        raise _refusal(data, "the digest does not match: damaged, or changed after it was written")
-    body = content + b"\n}\n" if mark else data
-    try:
-        outcome = OUTCOME.validate_json(body, strict=True)
-    except ValidationError as error:
-        raise _refusal(body, str(explain(error, "")).removeprefix(": ")) from None
-    if "schema_version" not in outcome.model_fields_set:
-        raise VitinitError("has no schema_version")
     if not mark:
-        raise VitinitError("has no digest: changed after it was written, or not written by vitinit")
-    return outcome
+        raise VitinitError("has no digest: cut short, changed after it was written, or not written by vitinit")
+    if end != _digest(content) + _END:
+        raise VitinitError("the digest does not match: damaged, or changed after it was written")
+    try:
+        return OUTCOME.validate_json(content + b"\n}\n", strict=True)
+    except ValidationError as error:
+        raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
 
 
 def _digest(content: bytes) -> bytes:
     # On processors without instructions for SHA, blake2b takes half of sha256's time.
     return hashlib.blake2b(content, digest_size=16).hexdigest().encode()
-
-
-def _refusal(data: bytes, why: str) -> VitinitError:
-    """Return why a file is no record; another version, or another kind of file, goes before `why`."""
-    if not data.strip():
-        return VitinitError("is empty")
-    try:
-        content = json.loads(data)
-    except (ValueError, RecursionError):
-        return VitinitError(why)
-    if not isinstance(content, dict) or "spec" not in content:
-        return VitinitError("is not a record of a run, but JSON of another kind")
-    version = content.get("schema_version", SCHEMA_VERSION)
-    if type(version) is int and version > SCHEMA_VERSION:
-        return VitinitError(
-            f"schema version {version} is newer than this vitinit, which reads {SCHEMA_VERSION}: upgrade"
-        )
-    if type(version) is not int or version != SCHEMA_VERSION:
-        return VitinitError(f"schema version {str(version)[:20]} is unknown; this vitinit reads {SCHEMA_VERSION}")
-    if "digest" in content and _MARK not in data:
-        why = "the digest cannot be checked: damaged, or written anew by another program"
-    return VitinitError(why)

@@ -18,6 +18,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -71,11 +72,12 @@ class Layout(Frozen):
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
-        rows, contrasts = (
-            list(dict.fromkeys(its)) for its in (self.rows + other.rows, self.contrasts + other.contrasts)
+        return Layout(
+            rows=list(dict.fromkeys(self.rows + other.rows)),
+            contrasts=list(dict.fromkeys(self.contrasts + other.contrasts)),
+            columns=self.columns or other.columns,
+            title=self.title or other.title,
         )
-        columns, title = self.columns or other.columns, self.title or other.title
-        return Layout(rows=rows, contrasts=contrasts, columns=columns, title=title)
 
 
 @dataclass
@@ -132,10 +134,7 @@ class Store:
 
     def strays(self) -> list[Path]:
         """JSON files in the root itself, where no reader looks."""
-        try:
-            return [self.root / name for name in sorted(_json_files(self.root))]
-        except OSError:
-            return []
+        return sorted(self.root.glob("*.json"))
 
     def write(self, outcome: Outcome) -> Path:
         """Write one outcome atomically and remove the ones it supersedes.
@@ -201,15 +200,12 @@ class Store:
         Raises:
             VitinitError: the folder cannot be written.
         """
-        path = self.root / study / LAYOUT
+        earlier = None
         with contextlib.suppress(VitinitError):  # what cannot be read is written anew
             earlier = self.layout(study)
             layout = layout.before(earlier)
-            if path.is_file() and layout == earlier:
-                return
-        with os_errors(f"cannot write to the results folder {path.parent}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, (layout.model_dump_json(indent=1) + "\n").encode())
+        if layout != earlier:
+            write_model(self.root / study / LAYOUT, layout)
 
     def layout(self, study: str) -> Layout:
         """Return the layout of a study; empty where none was stored, as in old folders.
@@ -217,14 +213,7 @@ class Store:
         Raises:
             VitinitError: the file is there and is no layout.
         """
-        path = self.root / study / LAYOUT
-        try:
-            return Layout.model_validate_json(path.read_bytes()) if path.is_file() else Layout()
-        except OSError as error:
-            raise VitinitError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except ValidationError as error:
-            why = str(explain(error, "")).removeprefix(": ")
-            raise VitinitError(f"{path}: does not hold the rows and contrasts of a grid: {plain(why, 160)}") from None
+        return read_model(self.root / study / LAYOUT, Layout, "the rows and contrasts of a grid") or Layout()
 
     def outcome(self, study: str, run_id: str) -> Outcome | None:
         """Return the outcome of one run: done before failed before skipped. A file that is not valid counts as absent.
@@ -274,29 +263,21 @@ class Store:
 
     def survey(self, study: str) -> Survey:
         """Count what a study's folder holds besides its records, and name what killed writers left."""
-        survey, folder = Survey(), self.root / study
-        before = time.time() - OLD_S
-        for parent, folders, names in os.walk(folder):
-            if Path(parent) == folder / "unfinished":
-                survey.unfinished = len([n for n in folders if not (folder / f"{n}{SUFFIX['done']}").exists()])
-            for name in sorted(names):
-                if Path(parent) == folder:
-                    survey.superseded += ".json.superseded-" in name
-                    survey.set_aside += ".json.invalid-" in name
-                if name.startswith(".") and name.endswith(".tmp"):
-                    path = Path(parent) / name
-                    with contextlib.suppress(OSError):  # its writer was alive and has finished
-                        if path.lstat().st_mtime < before:
-                            survey.leftovers.append(f"{path}: left by a writer that was killed; delete it")
+        folder, before = self.root / study, time.time() - OLD_S
+        unfinished = [one for one in folder.glob("unfinished/*/") if not (folder / f"{one.name}.json").exists()]
+        superseded, invalid = (len(list(folder.glob(f"*.json.{why}-*"))) for why in ("superseded", "invalid"))
+        survey = Survey(len(unfinished), superseded, invalid)
+        for path in sorted(folder.rglob(".*.tmp")):
+            with contextlib.suppress(OSError):  # its writer was alive and has finished
+                if path.lstat().st_mtime < before:
+                    survey.leftovers.append(f"{path}: left by a writer that was killed; delete it")
         return survey
 
     def _holds_records(self, study: str) -> bool:
         try:
             return bool(_json_files(self.root / study))
-        except (FileNotFoundError, NotADirectoryError):
-            return False  # it has just gone
-        except OSError:
-            return True
+        except OSError as error:
+            return not isinstance(error, FileNotFoundError)  # else it has just gone
 
     def _path(self, study: str, run_id: str, status: str = "done") -> Path:
         return self.root / study / f"{run_id}{SUFFIX[status]}"
@@ -337,3 +318,31 @@ def _read(path: Path, study: str) -> Outcome:
 
 def _aside(path: Path, why: str) -> Path:
     return path.rename(path.with_name(f"{path.name}.{why}-{uuid.uuid4().hex[:8]}"))
+
+
+Model = TypeVar("Model", bound=Frozen)
+
+
+def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
+    """Return what a JSON file holds; None where there is none.
+
+    Raises:
+        VitinitError: it cannot be read, or does not hold what it is to.
+    """
+    try:
+        with os_errors(f"cannot read {path}"):
+            return kind.model_validate_json(path.read_bytes()) if path.is_file() else None
+    except ValidationError as error:
+        why = str(explain(error, "")).removeprefix(": ")
+        raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}") from None
+
+
+def write_model(path: Path, content: Frozen) -> None:
+    """Write a JSON file.
+
+    Raises:
+        VitinitError: the folder cannot be written.
+    """
+    with os_errors(f"cannot write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (content.model_dump_json(indent=1) + "\n").encode())

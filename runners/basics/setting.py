@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
+from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 

@@ -15,8 +15,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.models.build import build_model, parameter_count
-from vitinit.benchmark.records.epoch import EpochRow
-from vitinit.benchmark.records.record import DatasetInfo, RunRecord, Session
+from vitinit.benchmark.records.record import DatasetInfo, EpochRow, RunRecord, Session
 from vitinit.benchmark.records.store import maps_path, weights_path
 from vitinit.initializers import registry
 from vitinit.initializers.attention import has_attention

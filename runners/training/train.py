@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive

@@ -13,10 +13,9 @@ import pytest
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
-from vitinit.benchmark.records.export import flatten, tables
-from vitinit.benchmark.records.record import from_bytes
+from vitinit.benchmark.records.export import tables
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -60,8 +59,9 @@ def test_check_names_everything_that_is_wrong_in_every_study(study: Path) -> Non
     assert "2 valid records, 5 wrong files" in output
     wrong = [line for line in output.splitlines() if line.startswith("wrong: ")]
     assert [any(str(path) in line for line in wrong) for path in (old, deep, fresh)] == [True, True, False]
-    assert any(line.startswith(f"wrong: {study / 'a.json'}: is empty") for line in wrong)
-    assert any("other/b.json: Invalid JSON" in line for line in wrong)
+    assert [any(f"{name}.json: has no digest" in line for line in wrong) for name in ("small/a", "other/b")] == [
+        True
+    ] * 2
     assert any(f"{study.parent / 'c.json'}: not read" in line for line in wrong)
     assert sorted(str(path) for path in study.parent.rglob("*")) == before
 
@@ -77,12 +77,11 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
     assert "runs.csv: 4 rows" in output
     with (tmp_path / "out/runs.csv").open(newline="", encoding="utf-8") as file:
         by_csv = {row["run_id"]: row for row in csv.DictReader(file)}
-    by_pandas = pd.read_csv(tmp_path / "out/runs.csv", lineterminator=None).set_index("run_id")
     for expected in (record(row=EVIL), record(1)):
-        row, other = by_csv[expected.run_id], by_pandas.loc[expected.run_id]
-        assert row["row"] == other["row"] == expected.row
+        row = by_csv[expected.run_id]
+        assert row["row"] == expected.row
         assert row["status"] == "done"
-        assert float(row["top1"]) == other["top1"] == expected.score
+        assert float(row["top1"]) == expected.score
         assert float(row["best_top1"]) == expected.best[1]
         assert float(row["recipe.lr"]) == expected.spec.recipe.lr
         assert json.loads(row["recipe.betas"]) == list(expected.spec.recipe.betas)
@@ -90,7 +89,6 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
         assert row["execution.device"] == "cpu"
         assert row["environment.commit"] == expected.environment["commit"]
     assert by_csv[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
-    assert by_pandas.loc[record(2).run_id]["reason"] == f"RuntimeError: first, line\n{EVIL}"
     assert [by_csv[record(2).run_id][name] for name in ("execution.device", "environment.gpu")] == ["cuda", "H100"]
     assert by_csv[record(3).run_id]["status"] == "skipped"
     assert by_csv[record(3).run_id]["top1"] == ""
@@ -99,22 +97,11 @@ def test_export_quotes_what_needs_it_and_reads_back_the_same(study: Path, tmp_pa
     assert epochs[epochs.run_id == record().run_id].test_top1.tolist() == [e.test_top1 for e in record().history]
 
 
-def test_every_field_of_a_spec_is_a_column() -> None:
-    rows, *_ = tables(Store(REFERENCE[0].parents[1]), ["small"])
-    assert len(rows) == 36
-    for row in rows:
-        run = from_bytes((REFERENCE[0].parent / f"{row['run_id']}.json").read_bytes())
-        spec = run.spec.model_dump(mode="json")
-        if spec["method"] is None:
-            del spec["method"]
-        assert flatten(spec).items() <= row.items()
-    assert isinstance(run.spec, RunSpec)
-
-
-def test_a_row_has_no_column_for_each_tensor_layer_or_epoch() -> None:
+def test_a_row_has_a_column_for_each_field_of_its_spec_and_none_for_each_tensor_layer_or_epoch() -> None:
     store = Store(REFERENCE[0].parents[1])
     rows, *_ = tables(store, ["catalogue-small", "convit-ablation-small"])
     columns = {column for row in rows for column in row}
+    assert {f"recipe.{name}" for name in Recipe.model_fields} - {"recipe.optimizer", "recipe.schedule"} <= columns
     assert {column for column in columns if column.startswith("init.")} == {
         *("init.seconds", "init.cached", "init.images"),
         *(f"init.{on}.{number}" for on in ("pseudo_input", "real_images") for number in ("mse", "mass", "argmax")),
@@ -136,15 +123,6 @@ def test_export_names_what_it_leaves_out(study: Path, tmp_path: Path) -> None:
     assert len(list(csv.DictReader((tmp_path / "out/runs.csv").open()))) == 1
 
 
-def test_export_of_parquet_needs_pyarrow_and_says_so(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    code, line = call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")
-    assert (code, line) == (2, "--format parquet needs pyarrow: pip install pyarrow; --format csv needs nothing")
-    assert not (tmp_path / "out").exists()
-
-
 def test_export_of_parquet(study: Path, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     for index in range(36):
@@ -152,8 +130,3 @@ def test_export_of_parquet(study: Path, tmp_path: Path) -> None:
     assert call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")[0] == 0
     runs = pd.read_parquet(tmp_path / "out/runs.parquet")
     assert runs.top1.tolist() == [done.score for done in Store(study.parent).read("small").done.values()]
-
-
-def test_export_of_nothing(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    assert call("export", "--results", tmp_path / "empty")[1].startswith("no records in")

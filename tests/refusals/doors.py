@@ -25,6 +25,8 @@ from typing import Any
 import yaml
 from PIL import Image
 
+from tests.sealing import sealed
+
 ROOT = Path(__file__).parents[2]
 RECORD = min((ROOT / "results/reference/small").glob("*.json"))
 CASES = Path(__file__).with_name("cases.yaml")
@@ -96,11 +98,11 @@ def record(changes: dict[str, Any] | str) -> tuple[int, str]:
     """Check a folder with one record: its text, or what differs from a committed one, by path."""
     if isinstance(changes, dict):
         content = json.loads(RECORD.read_bytes())
-        del content["digest"]  # what is wrong is found by validation alone
+        del content["digest"]
         for path, value in changes.items():
             *outer, last = [int(key) if key.isdigit() else key for key in path.split(".")]
             reduce(lambda part, key: part[key], outer, content)[last] = value
-        changes = json.dumps(content)
+        changes = sealed(content).decode()
     Path("results/local/small").mkdir(parents=True)
     Path("results/local/small", RECORD.name).write_text(changes)
     code, said, _ = run("vitinit store check")

@@ -18,7 +18,7 @@ from tests.runners import job
 from tests.runners.small_run import THREAD, altered, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
-from vitinit.benchmark.records.epoch import EpochRow
+from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
