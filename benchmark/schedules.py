@@ -8,10 +8,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import PlainValidator, SerializeAsAny, ValidationError
+from pydantic import BeforeValidator, Field
 
 from vitinit.benchmark.fields import Count, Frozen, Positive, Share
-from vitinit.initializers.errors import explain, unknown_name
 
 if TYPE_CHECKING:
     from timm.scheduler.scheduler import Scheduler
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Schedule(Frozen):
-    """A schedule as a value. Subclass it, give it a name, add it to `SCHEDULES`."""
+    """A schedule as a value."""
 
     name: str
 
@@ -33,28 +32,29 @@ class Schedule(Frozen):
             lr_min: where a schedule that decays to an end ends.
             common: further arguments of timm's schedulers, warm-up among them.
         """
-        raise NotImplementedError
+        from timm import scheduler
 
-    def check(self, epochs: int, warmup_epochs: int) -> None:
-        """Refuse a number of epochs that it does not fit into.
-
-        Raises:
-            ValueError: says why.
-        """
+        # a recipe of one epoch has a schedule that does nothing, and no user has to know
+        logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
+        length, common = epochs * unit, {**common, "lr_min": lr_min}
+        if isinstance(self, WSD):  # timm's length is without the warm-up
+            own: dict[str, Any] = {"decay_t": self.decaying(epochs) * unit, "decay_fn": self.shape}
+            return scheduler.WSDLRScheduler(optimizer, t_initial=length - common["warmup_t"], **own, **common)
+        if isinstance(self, Polynomial | Linear):
+            power = self.power if isinstance(self, Polynomial) else 1.0
+            return scheduler.PolyLRScheduler(optimizer, t_initial=length, power=power, **common)
+        if isinstance(self, Step | Constant):
+            every, factor = (self.every, self.factor) if isinstance(self, Step) else (1, 1.0)
+            step = {**common, "warmup_prefix": False}
+            del step["lr_min"]
+            return scheduler.StepLRScheduler(optimizer, decay_t=every * unit, decay_rate=factor, **step)
+        return scheduler.CosineLRScheduler(optimizer, t_initial=length, **common)
 
 
 class Cosine(Schedule):
     """Half a cosine, from `lr` to `min_lr`."""
 
     name: Literal["cosine"] = "cosine"
-
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's CosineLRScheduler."""
-        from timm.scheduler import CosineLRScheduler
-
-        # a recipe of one epoch has a schedule that does nothing, and no user has to know
-        logging.getLogger(CosineLRScheduler.__module__).setLevel(logging.ERROR)
-        return CosineLRScheduler(optimizer, t_initial=epochs * unit, lr_min=lr_min, **common)
 
 
 class Polynomial(Schedule):
@@ -63,21 +63,11 @@ class Polynomial(Schedule):
     name: Literal["polynomial"] = "polynomial"
     power: Positive = 2.0
 
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's PolyLRScheduler."""
-        from timm.scheduler import PolyLRScheduler
-
-        return PolyLRScheduler(optimizer, t_initial=epochs * unit, lr_min=lr_min, power=self.power, **common)
-
 
 class Linear(Schedule):
     """A straight line from `lr` to `min_lr`."""
 
     name: Literal["linear"] = "linear"
-
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's PolyLRScheduler with power 1."""
-        return Polynomial(power=1.0).build(optimizer, epochs, unit, lr_min, **common)
 
 
 class Step(Schedule):
@@ -88,22 +78,11 @@ class Step(Schedule):
     """Epochs, counted from the beginning."""
     factor: Share = 0.1
 
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's StepLRScheduler."""
-        from timm.scheduler import StepLRScheduler
-
-        warmup = {**common, "warmup_prefix": False}
-        return StepLRScheduler(optimizer, decay_t=self.every * unit, decay_rate=self.factor, **warmup)
-
 
 class Constant(Schedule):
     """`lr` after the warm-up."""
 
     name: Literal["constant"] = "constant"
-
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's StepLRScheduler with factor 1."""
-        return Step(every=1, factor=1.0).build(optimizer, epochs, unit, lr_min, **common)
 
 
 class WSD(Schedule):
@@ -115,52 +94,13 @@ class WSD(Schedule):
     shape: Literal["1-sqrt", "linear", "cosine"] = "1-sqrt"
     """Shape of the decay: 1 minus the root of its progress (arXiv 2405.18392), a straight line, half a cosine."""
 
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's WSDLRScheduler."""
-        from timm.scheduler import WSDLRScheduler
-
-        return WSDLRScheduler(
-            optimizer,
-            t_initial=epochs * unit - common["warmup_t"],  # timm's is without the warm-up
-            decay_t=self._decaying(epochs) * unit,
-            lr_min=lr_min,
-            decay_fn=self.shape,
-            **common,
-        )
-
-    def check(self, epochs: int, warmup_epochs: int) -> None:
-        """Refuse a decay that would begin within the warm-up."""
-        if warmup_epochs + self._decaying(epochs) > epochs:
-            raise ValueError(
-                f"schedule wsd decays in {self._decaying(epochs)} of {epochs} epochs, and {warmup_epochs} are warm-up: "
-                "give it more epochs, or a smaller cooldown"
-            )
-
-    def _decaying(self, epochs: int) -> int:
+    def decaying(self, epochs: int) -> int:
+        """Return the number of epochs in which it decays."""
         return max(1, round(self.cooldown * epochs))
 
 
-SCHEDULES: dict[str, type[Schedule]] = {
-    str(each.model_fields["name"].default): each for each in (Cosine, Constant, Linear, Polynomial, Step, WSD)
-}
-COSINE = Cosine()
-
-
-def _of_its_name(value: Any) -> Schedule:
-    """`wsd` and `{name: wsd, cooldown: 0.1}` become the schedule that they name."""
-    if isinstance(value, Schedule):
-        return value
-    fields = {"name": value} if isinstance(value, str) else value
-    if not isinstance(fields, dict) or "name" not in fields:
-        raise ValueError("needs a name: NAME, or {name: NAME, ...}")
-    name = str(fields["name"])
-    if name not in SCHEDULES:
-        raise ValueError(str(unknown_name("schedule", name, SCHEDULES)))
-    try:
-        return SCHEDULES[name].model_validate(fields)
-    except ValidationError as error:
-        raise ValueError(str(explain(error, f"schedule {name!r}", SCHEDULES[name]))) from None
-
-
-AnySchedule = Annotated[SerializeAsAny[Schedule], PlainValidator(_of_its_name)]
-"""One of `SCHEDULES`, by its name or as a mapping of its name and fields."""
+AnySchedule = Annotated[
+    Annotated[Cosine | Constant | Linear | Polynomial | Step | WSD, Field(discriminator="name")],
+    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+]
+"""A schedule by its name, as `wsd`, or as a mapping of its name and fields."""

@@ -11,13 +11,13 @@ import re
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
 
 from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
 from vitinit.benchmark.models import registry
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.benchmark.schedules import COSINE, AnySchedule
-from vitinit.initializers.errors import VitinitError
+from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
+from vitinit.initializers.errors import BrokenFile, VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
@@ -52,24 +52,11 @@ field is added here together with its class, a value never changes.
 RETIRED: dict[str, Any] = {"sam": None, "order": "random", "erasing_noise": "batch"}
 """Former fields of a recipe and the value at which each did nothing, which records of before hold."""
 
-RAND_AUGMENT = re.compile(r"rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*")
-"""Sections that timm knows, with integers below 100; others it would pass over."""
-
-
-def _as_timm_has_it(config: str) -> str:
-    if not RAND_AUGMENT.fullmatch(config):
-        raise ValueError(
-            f"{config[:60]!r} is not as timm has it: rand, then sections mN, nN, pX, mstdX, mmaxN, inc1 or tweights, "
-            "with N below 100, as in rand-m9-mstd0.5-inc1"
-        )
-    return config
-
-
-RandAugmentConfig = Annotated[str, AfterValidator(_as_timm_has_it)]
-"""Configuration string of timm's RandAugment."""
-
-MAX_EPOCHS = 100_000
-"""A record has a line for each."""
+RandAugmentConfig = Annotated[
+    str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*$")
+]
+"""Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
+100; others it would pass over."""
 
 OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
 """Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
@@ -124,28 +111,10 @@ class DatasetSpec(Frozen):
         return f"{label}, validation" if self.evaluate_on == "val" else label
 
 
-class InitializerSpec(Frozen):
-    """An initialiser by name with its parameters; `benchmark.grids.fitting` checks them, fills in defaults."""
-
-    # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
-    model_config = ConfigDict(ser_json_inf_nan="constants")
-
-    name: str
-    params: dict[str, Any] = Field(default_factory=dict)
-
-    def names(self) -> list[str]:
-        """All initialisers that it names: its own, and those inside it where it wraps another (`of`)."""
-        of = self.params.get("of")
-        inner = {"name": of} if isinstance(of, str) else of
-        if not isinstance(inner, dict):
-            return [self.name]
-        return [self.name, *InitializerSpec.model_construct(name=str(inner.get("name")), params=inner).names()]
-
-
 class NamedSpec(Frozen):
     """Something by name with its parameters."""
 
-    # as of InitializerSpec
+    # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     name: str
@@ -164,8 +133,17 @@ class NamedSpec(Frozen):
         return value
 
 
+class InitializerSpec(NamedSpec):
+    """An initialiser; `benchmark.grids.fitting` checks its parameters, fills in defaults."""
+
+    def names(self) -> list[str]:
+        """All initialisers that it names: its own, and those inside it where it wraps another (`of`)."""
+        of = self.params.get("of")
+        return [self.name, *(InitializerSpec.model_validate(of).names() if of else [])]
+
+
 class OptimizerSpec(NamedSpec):
-    """An optimiser; `benchmark.optimizers.registry` checks its parameters, fills in defaults.
+    """An optimiser, with the parameters that a grid gives; `benchmark.optimizers.registry` builds it.
 
     Without a parameter, `adamw` is torch's AdamW with the recipe's `betas` and `eps`.
     """
@@ -192,7 +170,7 @@ class Recipe(Frozen):
     """Optimiser, schedule, augmentation."""
 
     name: str
-    epochs: Annotated[Count, Field(le=MAX_EPOCHS)]
+    epochs: Count
     batch_size: Count
     """Images of one optimiser step, over all processes."""
     lr: Positive
@@ -202,8 +180,8 @@ class Recipe(Frozen):
     warmup_epochs: WholeNumber = 0
     """Epochs of linear warm-up, from `warmup_lr` to `lr`."""
     warmup_lr: NotNegative = 0.0
-    schedule: AnySchedule = COSINE
-    """One of `SCHEDULES` by its name, as `wsd`, or a mapping of its name and fields; after a linear warm-up."""
+    schedule: AnySchedule = Cosine()
+    """One of `benchmark.schedules` by its name, or a mapping of its name and fields; after a linear warm-up."""
     schedule_per: Literal["epoch", "step"] = "epoch"
     """The learning rate changes once an epoch (timm's default) or at every optimiser step."""
     weight_decay: NotNegative = 0.0
@@ -272,7 +250,11 @@ class Recipe(Frozen):
                 raise ValueError(f"{name} {getattr(self, name):g} is more than lr {self.lr:g}")
         if self.warmup_epochs > self.epochs:
             raise ValueError(f"warmup_epochs {self.warmup_epochs} is more than epochs {self.epochs}")
-        self.schedule.check(self.epochs, self.warmup_epochs)
+        if isinstance(self.schedule, WSD) and self.warmup_epochs + self.schedule.decaying(self.epochs) > self.epochs:
+            raise ValueError(
+                f"schedule wsd decays in {self.schedule.decaying(self.epochs)} of {self.epochs} epochs, and "
+                f"{self.warmup_epochs} are warm-up: give it more epochs, or a smaller cooldown"
+            )
         for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
             if limits and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
@@ -316,16 +298,8 @@ class Recipe(Frozen):
         Raises:
             VitinitError: it names what is asked for.
         """
-        asked = {
-            "rand_augment": self.rand_augment,
-            "augment": self.augment,
-            "mixup": self.mixup,
-            "cutmix": self.cutmix,
-            "random_erasing": self.random_erasing,
-            "crop_scale": self.crop_scale,
-            "crop_pct": self.crop_pct != 1,
-        }
-        if beyond := [name for name, value in asked.items() if value]:
+        names = "rand_augment", "augment", "mixup", "cutmix", "random_erasing", "crop_scale", "crop_pct"
+        if beyond := [name for name in names if getattr(self, name) != Recipe.model_fields[name].default]:
             raise VitinitError(
                 f"recipe {self.name!r}: {', '.join(beyond)} would change images and leave their masks as they are; a "
                 "dataset with masks goes with hflip and crop_padding"
@@ -343,9 +317,10 @@ def _of_its_family(model: Any) -> BaseModelSpec:
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
-    registry.families()  # what is wrong with a plug-in is not wrong with the model
     try:
         return registry.spec_of(model)
+    except BrokenFile:
+        raise
     except VitinitError as error:
         raise ValueError(str(error)) from None
 
@@ -389,13 +364,6 @@ class RunSpec(Frozen):
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
 
 
-def _by_content(value: Any) -> Any:
-    """Return parameters without paths of files, as records of the former method `weight_selection` hash them."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _by_content(value[key]) for key in value if value.keys() != {"path", "sha256"} or key == "sha256"}
-
-
 def _sorted_json(part: Frozen, name: str = "") -> str:
     """One part of a spec as it is hashed; `name` is its key in `LATER`, where it has one."""
     # to_json is model_dump_json in half its time
@@ -408,6 +376,4 @@ def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
     fields = json.loads(text)
     later = kind.later if issubclass(kind, BaseModelSpec) else LATER.get(name, {})
     fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
-    if kind is InitializerSpec:
-        fields = _by_content(fields)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.metric import Metric
 
@@ -15,13 +15,9 @@ BINS = 15
 class CalibrationError(Metric):
     """Expected calibration error in percent: 15 equal bins of the highest probability, weighted by their images."""
 
-    name: ClassVar[str] = "calibration_error"
-    label: ClassVar[str] = "calibration error"
-    lower_is_better: ClassVar[bool] = True
-
-    def size(self, classes: int) -> int:
-        """Return three for each bin."""
-        return 3 * BINS
+    name = "calibration_error"
+    label = "calibration error"
+    lower_is_better = True
 
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Return each bin's images, the sum of their confidence, and the correct ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.metric import Metric
 
@@ -15,17 +15,13 @@ MOST_CLASSES = 20
 class ClassAccuracy(Metric):
     """Accuracy in percent of the images of each class: `class_accuracy_0`, `class_accuracy_1` and so on."""
 
-    name: ClassVar[str] = "class_accuracy"
-    label: ClassVar[str] = "accuracy of class"
-    at_the_end: ClassVar[bool] = True
+    name = "class_accuracy"
+    label = "accuracy of class"
+    at_the_end = True
 
     def fits(self, classes: int) -> bool:
         """Return True for few classes: a record of a thousand would hold little else."""
         return classes <= MOST_CLASSES
-
-    def size(self, classes: int) -> int:
-        """Return two for each class."""
-        return 2 * classes
 
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Count the images of each class, and the correct ones."""

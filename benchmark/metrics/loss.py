@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.metric import Metric
 
@@ -13,15 +13,11 @@ if TYPE_CHECKING:
 class Loss(Metric):
     """Mean cross-entropy, in nats."""
 
-    name: ClassVar[str] = "loss"
-    label: ClassVar[str] = "loss"
-    of: ClassVar[tuple[str, ...]] = ("labels", "masks")
-    percent: ClassVar[bool] = False
-    lower_is_better: ClassVar[bool] = True
-
-    def size(self, classes: int) -> int:
-        """Return 2."""
-        return 2
+    name = "loss"
+    label = "loss"
+    of = ("labels", "masks")
+    percent = False
+    lower_is_better = True
 
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Return the sum of losses, and how many."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.metric import Metric
 
@@ -13,13 +13,9 @@ if TYPE_CHECKING:
 class MeanIoU(Metric):
     """Mean over classes of intersection over union in percent; a class that is neither there nor predicted has none."""
 
-    name: ClassVar[str] = "miou"
-    label: ClassVar[str] = "mean IoU"
-    of: ClassVar[tuple[str, ...]] = ("masks",)
-
-    def size(self, classes: int) -> int:
-        """Return one for each pair of classes."""
-        return classes**2
+    name = "miou"
+    label = "mean IoU"
+    of = ("masks",)
 
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Count pixels by class and by predicted class."""

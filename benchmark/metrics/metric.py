@@ -32,10 +32,6 @@ class Metric(ABC):
         return True
 
     @abstractmethod
-    def size(self, classes: int) -> int:
-        """Return how many sums it takes."""
-
-    @abstractmethod
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Return the sums of a batch, float64, on the device of the logits.
 

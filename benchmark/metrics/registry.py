@@ -73,10 +73,13 @@ def main_metric(name: str | None, dense: bool, classes: int | None) -> str:
     """
     if name is None:
         return OF_MASKS if dense else OF_LABELS
-    metric, kind = get(name), "masks" if dense else "labels"
-    if kind not in metric.of:
-        raise VitinitError(f"metric {name!r} is not one of {kind}")
-    if metric.name != name or metric.at_the_end or not metric.percent:
+    metric = get(name)
+    if (
+        metric.name != name
+        or metric.at_the_end
+        or not metric.percent
+        or ("masks" if dense else "labels") not in metric.of
+    ):
         raise VitinitError(f"metric {name!r} cannot be the main one: that is one number in percent after every epoch")
     if classes is not None and not metric.fits(classes):
         raise VitinitError(f"metric {name!r} says nothing of {classes} classes")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.metric import Metric
 
@@ -13,12 +13,8 @@ if TYPE_CHECKING:
 class Top1(Metric):
     """Share, in percent, of images whose class has the highest logit."""
 
-    name: ClassVar[str] = "top1"
-    label: ClassVar[str] = "top-1"
-
-    def size(self, classes: int) -> int:
-        """Return 2."""
-        return 2
+    name = "top1"
+    label = "top-1"
 
     def sums(self, logits_NK: Tensor, labels_N: Tensor) -> Tensor:
         """Count the correct ones, and all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.metrics.top1 import Top1
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Top5(Top1):
     """Share, in percent, of images whose class is among the five with the highest logits."""
 
-    name: ClassVar[str] = "top5"
-    label: ClassVar[str] = "top-5"
+    name = "top5"
+    label = "top-5"
 
     def fits(self, classes: int) -> bool:
         """Return True for more than five classes."""

@@ -251,7 +251,11 @@ class RunRecord(_Outcome):
         recipe, on = self.spec.recipe, self.spec.dataset.evaluate_on
         if [row.epoch for row in self.history] != list(range(1, recipe.epochs + 1)):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
-        measured = {f"{on}_loss", f"{on}_{self.last.field}", *(["ema_loss", "ema_score"] if recipe.ema else [])}
+        measured = {
+            f"{on}_loss",
+            f"{on}_{self.last.field}",
+            *(["ema_loss", "ema_score"] if recipe.ema is not None else []),
+        }
         for row in self.history:
             wanted = measured if recipe.evaluates_after(row.epoch) else set()
             held = {name for name in RESULTS if getattr(row, name) is not None}
@@ -388,7 +392,7 @@ def from_bytes(data: bytes) -> Outcome:
     """
     content, mark, end = data.rpartition(_MARK)
     if not mark:
-        raise VitinitError("has no digest: cut short, changed after it was written, or not written by vitinit")
+        raise VitinitError("has no digest: cut short, or not written by vitinit")
     if end != _digest(content) + _END:
         raise VitinitError("the digest does not match: damaged, or changed after it was written")
     try:

@@ -56,8 +56,8 @@ class Scores:
 
     def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
         self.dense, self.metrics = dense, fitting(classes, dense, last)
-        self.device = device
-        self.sums = [torch.zeros(each.size(classes), dtype=torch.float64, device=self.device) for each in self.metrics]
+        nothing = torch.zeros(0, classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
+        self.sums = [each.sums(*nothing) for each in self.metrics]
         self.correct: list[Tensor] = []
 
     def add(self, logits: Tensor, targets: Tensor) -> None:

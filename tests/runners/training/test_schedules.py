@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from vitinit.benchmark.grids.parts import resolve_recipe
-from vitinit.benchmark.schedules import COSINE, SCHEDULES
+from vitinit.benchmark.schedules import Cosine
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.training.train import Training
 
@@ -59,8 +59,8 @@ def test_every_learning_rate_is_that_of_the_formula(
 
 def test_cosine_is_the_recipe_of_before_and_each_name_has_its_defaults_filled_in() -> None:
     plain = resolve_recipe({"name": "small"})
-    assert recipe("cosine").schedule == plain.schedule == COSINE
-    for name in SCHEDULES:
+    assert recipe("cosine").schedule == plain.schedule == Cosine()
+    for name in ("cosine", "constant", "linear", "polynomial", "step", "wsd"):
         named = recipe(name)
         assert Recipe.model_validate_json(named.model_dump_json()) == named
         assert named.schedule == recipe({"name": name}).schedule
