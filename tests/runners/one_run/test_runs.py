@@ -117,7 +117,7 @@ def test_a_record_says_what_it_was_evaluated_on(tmp_path):
     assert from_bytes(to_bytes(val)) == val
     content = json.loads(val.model_dump_json())
     content["history"][-1]["test_top1"] = content["history"][-1].pop("val_top1")
-    with pytest.raises(ValueError, match="test_top1"):
+    with pytest.raises(ValueError, match="val_top1"):
         RunRecord.model_validate_json(json.dumps(content))
     whole = Store(tmp_path).outcome("tiny", val.run_id)
     assert whole.score == val.score
