@@ -136,6 +136,8 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study], mo
         beside=beside,
         gains=gains,
         settings=[text for one in beside if (text := _setting(found, study, one))],
+        rate=study.examples[found.row, None].recipe.lr if last else None,
+        rates=_other_rates(found, study, beside) if last else [],
         here=_machines([study]),
         there=_machines(beside),
     ).splitlines()
@@ -153,9 +155,10 @@ def _std(comparison: Comparison, n: int) -> float:
 
 
 def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[GainLine]:
-    """Gains over the same base of the methods recorded with this model and recipe, whatever their learning rate.
+    """Gains over the same base of the methods recorded with this model and recipe.
 
-    A gain over a weaker base is larger for that alone, so gains over different bases are not put in one list.
+    A gain over a weaker base is larger for that alone, so gains over other bases, and of runs at another learning rate,
+    are not put in one list.
     """
     ours = study.examples[found.row, None]
     return [
@@ -163,18 +166,25 @@ def _among(found: Standing, study: frame.Study, beside: frame.Study) -> list[Gai
         for row, base in own_bases(beside).items()
         if (theirs := beside.examples[row, None]).method and theirs.method.name != "placebo"
         if (theirs.model, theirs.base) == (ours.model, ours.base)
-        if theirs.recipe.model_copy(update={"lr": ours.recipe.lr}) == ours.recipe
-        if beside.examples[base, None].recipe == theirs.recipe
+        if theirs.recipe == beside.examples[base, None].recipe == ours.recipe
         if (over := gain(beside, row, base)) and over.interval
     ]
 
 
 def _setting(found: Standing, study: frame.Study, beside: frame.Study) -> str:
-    """Say what else than the initialisation differs between a study and one beside it; empty where nothing does."""
-    ours, theirs = study.examples[found.row, None], next(iter(beside.examples.values()))
-    fields = {"lr": (ours.recipe.lr, theirs.recipe.lr)}
-    fields |= {name: (value, getattr(theirs.dataset, name)) for name, value in ours.dataset}
+    """Say how the images of a study beside this one differ; empty where they do not."""
+    ours, theirs = study.examples[found.row, None].dataset, next(iter(beside.examples.values())).dataset
+    fields = {name: (value, getattr(theirs, name)) for name, value in ours}
     return ", ".join(f"{name} {its} (here {own})" for name, (own, its) in fields.items() if own != its)
+
+
+def _other_rates(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) -> list[float]:
+    """Return the learning rates at which this model and base were recorded beside, but for the study's own."""
+    ours = study.examples[found.row, None]
+    specs = [
+        spec for one in beside for spec in one.examples.values() if (spec.model, spec.base) == (ours.model, ours.base)
+    ]
+    return sorted({spec.recipe.lr for spec in specs} - {ours.recipe.lr})
 
 
 def _machines(studies: Iterable[frame.Study]) -> list[str]:

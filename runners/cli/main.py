@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import runpy
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -64,6 +65,27 @@ for command in (
 ):
     app.command()(command)
 app.command("list")(cli_listing.list_)
+
+
+ANALYSIS = {
+    "tables": "Write tables of records as LaTeX, and print the main one of each study.",
+    "figures": "Draw figures of records.",
+    "curves": "Draw attention and representations over epochs.",
+    "report": "Write an HTML page for each study.",
+    "pages": "Write each study's README, an index and the board.",
+    "choose": "Choose a setting for each row of a tuning study on validation images.",
+}
+"""Commands of `python -m analysis.NAME`, which parse what follows by themselves."""
+
+
+def _analyse(context: typer.Context) -> None:
+    sys.argv[1:] = context.args
+    runpy.run_module(f"vitinit.analysis.{context.info_name}", run_name="__main__", alter_sys=True)
+
+
+for name, text in ANALYSIS.items():
+    passed_on = {"ignore_unknown_options": True, "allow_extra_args": True}
+    app.command(name, help=text, add_help_option=False, context_settings=passed_on)(_analyse)
 
 
 def main() -> None:

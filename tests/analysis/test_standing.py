@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed, finished, several, spec, with_error, write
+from synthetic_records import done, failed, finished, respecified, several, spec, with_error, write
 
 from vitinit.analysis import standing
 from vitinit.analysis.frame import Study, load
@@ -133,6 +133,13 @@ def test_it_stands_among_the_others(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "There: Other, torch 2.6.0" in said
     assert "To go on: vitinit rank Mine --budget 2h" in said
     assert max(map(len, said.splitlines())) <= 120
+    its = [respecified(done("Mimetic", (45.0,), study="fast", seed=seed), recipe={"lr": 3e-3}) for seed in range(5)]
+    its += [respecified(done("Kaiming uniform", (40.0,), study="fast", seed=n), recipe={"lr": 3e-3}) for n in range(5)]
+    write(tmp_path / "reference", *its)
+    assert standing.main([*arguments[:-1], str(tmp_path / "reference/fast")]) == 0
+    said = capsys.readouterr().out
+    assert "(recorded at lr 0.003, here 0.001)" in said
+    assert "> Mine" not in said, "a gain at another rate is not beside"
 
 
 def test_a_run_that_failed_keeps_the_look_from_being_taken(tmp_path: Path) -> None:
