@@ -38,7 +38,7 @@ SILENT_S = 20.0
 """An owner whose heartbeat is older may be gone."""
 STALE_S = 90.0
 """An owner whose heartbeat is older is gone; clocks of two machines must not differ by more."""
-TRIES = 10
+TRIES = 40
 """Attempts to claim a run: another process may be looking at its lock, or removing its folder, just now."""
 
 
@@ -215,9 +215,11 @@ class Claim:
 def _take(folder: Path) -> Claim:
     taken = Taken("being run by another process")
     for attempt in range(TRIES):
-        time.sleep(0.01 * attempt)
-        lock = _opened(folder)
+        time.sleep(0.001 * attempt)
+        lock = -1
         try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
             free = _locked(lock, fcntl.LOCK_EX)
             if free is False:
                 taken = Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
@@ -225,10 +227,9 @@ def _take(folder: Path) -> Claim:
                 owner = last(folder)
                 if owner and not owner.released and (other := _heard(folder, owner, locks=bool(free))):
                     raise Taken(f"being run by {other.describe()}")
-                claim = Claim(folder, lock)
-                lock = -1
+                claim, lock = Claim(folder, lock), -1
                 return claim
-        except FileNotFoundError:  # the run was finished and its folder removed just now
+        except (FileNotFoundError, FileExistsError):  # the run was finished and its folder is removed just now
             pass
         except OSError as error:
             raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
@@ -236,20 +237,6 @@ def _take(folder: Path) -> Claim:
             if lock >= 0:
                 os.close(lock)
     raise taken
-
-
-def _opened(folder: Path) -> int:
-    """Open the lock of a run, whose folder another process may be removing just now."""
-    for attempt in range(TRIES * TRIES):
-        time.sleep(0.0001 * attempt)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            return os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            trouble = error
-            if not isinstance(error, (FileNotFoundError, FileExistsError)):
-                break
-    raise VitinitError(f"cannot write to {folder}: {trouble.strerror or trouble}")
 
 
 def _locked(descriptor: int, how: int) -> bool | None:

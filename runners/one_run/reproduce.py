@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -93,21 +94,18 @@ def execution(
     if chosen == "cuda" and default_device() != "cuda":
         way_out = "; --device cpu repeats the run, with other rounding" if device == "auto" else ""
         raise VitinitError(f"the run is to be repeated on cuda, and torch finds no CUDA GPU here{way_out}")
-    count: Any = threads or (record.execution.get("threads") if chosen == recorded else cores())
-    if type(count) is not int or count < 1:
-        raise VitinitError("the record does not say on how many threads it ran; say --threads N")
-    if count > MOST_THREADS:
-        raise VitinitError(f"the record says {count:,} threads, and {MOST_THREADS:,} are the most; say --threads N")
+    count = threads or (record.execution.get("threads") if chosen == recorded else cores())
+    if type(count) is not int or not 0 < count <= MOST_THREADS:
+        raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}; say --threads N")
     compiled = record.execution.get("compiled") is True
     if compiled and (lacking := lacks_compiler(chosen)):
         raise VitinitError(f"the run was compiled: {lacking}")
-    micro_batch = record.execution.get("micro_batch")
     return Execution(
         device=chosen,
         threads=count,
         executor="inline",
         deterministic=record.execution.get("deterministic") is True,
-        micro_batch=micro_batch if type(micro_batch) is int and micro_batch > 0 else None,
+        micro_batch=record.execution.get("micro_batch"),
         compiled=compiled,
         # What was resident was so perhaps by --loader, where auto would ask for FFCV. All others auto finds anew.
         loader="resident" if record.execution.get("loader") == "resident" else "auto",
@@ -196,13 +194,13 @@ def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loade
             registry.build(spec.method.name, spec.method.params, "method").check(empty)
         size, cropped = spec.model.image_size, spec.recipe.crops
         found = open_data(spec.dataset, size, data_dir, loader, device, spec.seed, cropped).checksum
+        if found != record.dataset.checksum:
+            raise VitinitError(
+                f"the images of {spec.dataset.label} have checksum {found[:12]}, those of the record "
+                f"{record.dataset.checksum[:12]}"
+            )
     except VitinitError as error:
         raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
-    if found != record.dataset.checksum:
-        raise VitinitError(
-            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
-            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
-        )
 
 
 def compare(then: RunRecord, now: RunRecord) -> Reproduction:
@@ -246,20 +244,15 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _line(what: str, pairs: list[tuple[str, Any, Any]]) -> ComparedPart:
     different = [pair for pair in pairs if pair[1] != pair[2]]
-    if not pairs:
-        return ComparedPart(what, 0, 0, "not in the record")
     if not different:
-        return ComparedPart(what, len(pairs), 0, "equal")
-    sizes = [abs(second - first) for _, first, second in different if _number(first) and _number(second)]
-    result = f"largest difference {max(sizes):.3g}" if len(sizes) == len(different) else "differ"
+        return ComparedPart(what, len(pairs), 0, "equal" if pairs else "not in the record")
+    result = "differ"
+    with suppress(TypeError):  # what is no number
+        result = f"largest difference {max(abs(second - first) for _, first, second in different):.3g}"
     epochs = [int(match.group(1)) + 1 for path, *_ in different if (match := re.match(r"history\.(\d+)\.", path))]
     return ComparedPart(
         what, len(pairs), len(different), result + (f", first in epoch {min(epochs)}" if epochs else "")
     )
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
@@ -274,9 +267,7 @@ def _facts(record: RunRecord) -> dict[str, Any]:
 def _causes(different: dict[str, tuple[Any, Any]], then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Sentences on what may explain other numbers."""
     keys = set(different)
-    if then.get("source") is not None and then.get("source") == now.get("source"):
-        keys -= {"commit", "dirty", "diff"}  # what computes numbers is the same all the same
-    elif then.get("dirty") or now.get("dirty"):
+    if then.get("source") != now.get("source") and (then.get("dirty") or now.get("dirty")):
         keys.add("dirty")
     causes = [cause for cause, pattern in CAUSES if any(re.fullmatch(pattern, key) for key in keys)]
     if now["execution.device"] == "cuda" and not now["execution.deterministic"]:

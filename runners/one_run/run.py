@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -33,9 +34,8 @@ from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.outcome import now
 from vitinit.runners.one_run.solutions import Solutions
-from vitinit.runners.probes.keeping import keep_weights
 from vitinit.runners.probes.masking import masked
-from vitinit.runners.probes.observer import Observer
+from vitinit.runners.probes.observer import Observer, keep
 from vitinit.runners.probes.take import refusal
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import World
@@ -140,6 +140,8 @@ class Run:
         self.loader = make_loader(self.data, spec.recipe, spec.seed, self.device, Shard(world.rank, world.size))
         self.loader.metric = datasets.get(spec.dataset.name).main_metric
         self.execution = replace(execution, loader=self.loader.name)
+        rounding = {key: getattr(self.execution, key) for key in ROUNDING}
+        self.affects_bits = {**self.environment, "execution": rounding}
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
@@ -254,8 +256,7 @@ class Run:
             "training": self.training.state_dict(),
             "init": self.init.model_dump(mode="json"),
             "sessions": [each.model_dump() for each in self.all_sessions()],
-            "environment": self.environment,
-            "execution": asdict(self.execution),
+            "affects_bits": self.affects_bits,
             "changes": self.changes,
             "observed": self.observer.state_dict() if self.observer else {},
         }
@@ -273,11 +274,8 @@ class Run:
         training.load_state_dict(state["training"])
         init = InitReport.model_validate(state["init"])
         sessions = [Session.model_validate(session) for session in state["sessions"]]
-        execution, before = asdict(self.execution), state["execution"]
-        now_ = {**self.environment, "execution": {key: execution[key] for key in ROUNDING}}
-        then = {**state["environment"], "execution": {key: before[key] for key in ROUNDING}}
         changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
-        if found := differences(then, now_):
+        if found := differences(state["affects_bits"], self.affects_bits):
             what = {key: list(values) for key, values in found.items()}
             changes.append({"from_step": training.total_steps, "changed": what})
             resumed += f" (changed since then: {', '.join(found)})"
@@ -301,7 +299,10 @@ class Run:
         weights, averaged = fingerprint(training.model), training.ema.module if training.ema else None
         for model, ema in ((training.model, False), (averaged, True)):
             if setting.keep_weights and model:
-                keep_weights(model, weights_path(setting.root, setting.study, cell.run_id, ema), report)
+                content = io.BytesIO()
+                torch.save(model.state_dict(), content)
+                path = weights_path(setting.root, setting.study, cell.run_id, ema)
+                keep("weights", path, content.getvalue(), report)
         if self.observer:
             self.observer.keep(weights, maps_path(setting.root, setting.study, cell.run_id))
         probes = self.observer.probes if self.observer else []

@@ -6,22 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
 from vitinit.benchmark.records.record import Probe
+from vitinit.initializers.attention import evaluated, token_grid
+from vitinit.initializers.diagnostics import mean_attention
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.probes.keeping import GRAM_BATCH, GRAM_BATCHES, MAP_IMAGES, Snapshot, keep_maps, snapshot
+from vitinit.runners.probes.blocks import blocks_of, patch_tokens
 from vitinit.runners.probes.take import IMAGES, chosen, take
+
+MAP_IMAGES = 64
+"""Number of test images that attention maps are the mean over."""
+GRAM_BATCH, GRAM_BATCHES = 64, 4
+"""Images are compared within batches of so many: the number of numbers grows with the square of it."""
 
 
 class Observer:
-    """Probes of one run, and the snapshots that it is to keep.
+    """Probes of one run, and what it is to keep: attention maps, and Gram matrices of what its blocks put out.
 
     Args:
         loader: of the run.
         held_out: how many images accuracy is measured on.
         probing: whether to measure probes.
-        maps_at: the epochs after which to take snapshots, 0 for the beginning; empty for none.
+        maps_at: the epochs after which to take what is kept, 0 for the beginning; empty for none.
         report: told, in one line, what cannot be measured.
     """
 
@@ -35,7 +46,8 @@ class Observer:
     ) -> None:
         self.probing, self.maps_at, self.report = probing, maps_at, report
         self.probes: list[Probe] = []
-        self.snapshots: dict[int, Snapshot] = {}
+        self.snapshots: dict[int, tuple[Tensor, Tensor]] = {}
+        """By epoch: maps, L x H x N x N, and Gram matrices, L x batches x batch x batch."""
         self.targets_LHNN: Tensor | None = None
         if probing or maps_at:
             count = GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
@@ -46,21 +58,18 @@ class Observer:
         if self.probing and evaluated:
             self.probes.append(take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
         if epoch in self.maps_at:
-            self.snapshots[epoch] = snapshot(model, self.images_BCHW)
+            maps_LHNN = mean_attention(model, self.images_BCHW[:MAP_IMAGES]).half().cpu()
+            self.snapshots[epoch] = maps_LHNN, grams(model, self.images_BCHW)
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        return {
-            "targets": self.targets_LHNN,
-            "probes": [row.model_dump() for row in self.probes],
-            "snapshots": {epoch: (each.maps_LHNN, each.grams_LBnn) for epoch, each in self.snapshots.items()},
-        }
+        probes = [row.model_dump() for row in self.probes]
+        return {"targets": self.targets_LHNN, "probes": probes, "snapshots": self.snapshots}
 
     def load_state_dict(self, state: dict[str, Any], epoch: int) -> None:
         """Take up a run in the middle; what was not measured up to this epoch cannot be, and is said to be missing."""
-        self.targets_LHNN = state.get("targets")
+        self.targets_LHNN, self.snapshots = state.get("targets"), state.get("snapshots", {})
         self.probes = [Probe.model_validate(row) for row in state.get("probes", [])] if self.probing else []
-        self.snapshots = {int(at): Snapshot(*each) for at, each in state.get("snapshots", {}).items()}
         if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")
@@ -69,12 +78,57 @@ class Observer:
             self.report("attention maps are not kept: the run is past an epoch where it did not keep them")
 
     def keep(self, weights: str, path: Path) -> None:
-        """Write the snapshots of a run that has ended, where it was to keep any.
+        """Write the attention maps of a run that has ended, where it was to keep any.
 
         Args:
             weights: fingerprint after the last step.
             path: of the file.
         """
         if self.maps_at:
-            wanted = {epoch: self.snapshots[epoch] for epoch in self.maps_at}
-            keep_maps(wanted, min(MAP_IMAGES, len(self.images_BCHW)), weights, path, self.report)
+            epochs = tuple(sorted(set(self.maps_at)))
+            maps, gram_matrices = (
+                np.stack([each.numpy() for each in several])
+                for several in zip(*(self.snapshots[epoch] for epoch in epochs), strict=True)
+            )
+            images = min(MAP_IMAGES, len(self.images_BCHW))
+            content = maps_to_bytes(AttentionMaps(epochs, maps, gram_matrices, images, weights))
+            keep("attention maps", path, content, self.report)
+
+
+@torch.no_grad()
+def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """Gram matrices of what each block puts out, layers x batches x batch x batch.
+
+    An image's features are its patch tokens beside one another, minus their mean over the images of the batch. From
+    these matrices `analysis.curves.cka` computes linear CKA between layers, epochs and runs.
+
+    Args:
+        model: with timm's blocks; evaluated, and left as it was.
+        images_BCHW: on the model's device; what does not fill a batch of GRAM_BATCH is left out.
+    """
+    grid, blocks = token_grid(model), blocks_of(model)
+    batch = min(GRAM_BATCH, len(images_BCHW))
+    found: list[list[Tensor]] = [[] for _ in blocks]
+
+    def compare(layer: int, output: Tensor) -> None:
+        features_BF = patch_tokens(output, grid)[0].flatten(1).double()
+        centred_BF = features_BF - features_BF.mean(0)
+        found[layer].append((centred_BF @ centred_BF.T).float().cpu())
+
+    hooks = [
+        block.register_forward_hook(lambda _, __, output, layer=layer: compare(layer, output))
+        for layer, block in enumerate(blocks)
+    ]
+    with evaluated(model, hooks):
+        for some_BCHW in images_BCHW[: len(images_BCHW) // batch * batch].split(batch):
+            model(some_BCHW)
+    return torch.stack([torch.stack(each) for each in found])
+
+
+def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> None:
+    """Write what is to be kept beside a record and changes no number; where it cannot be written, say so."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, content)
+    except OSError as error:
+        report(f"the {what} are not kept: cannot write {path}: {error.strerror or error}")

@@ -104,7 +104,7 @@ class Training:
         self.loss_sum.copy_(state["loss_sum"])
         self.epoch_seconds = float(state["epoch_seconds"])
         self.history = [EpochRow.model_validate(row) for row in state["history"]]
-        self.correct = state.get("correct")  # checkpoints of before do not hold it
+        self.correct = state["correct"]
         if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
             raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
 
@@ -180,22 +180,31 @@ def train(
                 seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
                 training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
                 training.step = step + 1
-                average(training)
+                if training.ema and training.total_steps == 1:
+                    training.ema.set(model)  # the average begins with the weights after the first step
+                elif training.ema:
+                    training.ema.update(model)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             train_loss = float(training.loss_sum) / loader.steps
             training_seconds = time.perf_counter() - start
             found: dict[str, float] = {}
+            averaged: dict[str, float] = {}
             if recipe.evaluates_after(epoch + 1):
                 last = epoch + 1 == recipe.epochs
                 scored = evaluate(model, loader, recipe, between_steps, world, micro_batch, last)
                 found, training.correct = dict(scored.metrics), scored.correct
                 if loader.metric not in found:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
+                if training.ema:
+                    ema = evaluate(training.ema.module, loader, recipe, between_steps, world, micro_batch, last).metrics
+                    averaged = {"ema_loss": ema["loss"], "ema_score": ema[loader.metric]}
             field = main_metric(None, loader.dense, None)
             loss, score = found.pop("loss", None), found.pop(field, None)
-            if not all(math.isfinite(each) for each in (train_loss, loss) if each is not None):
-                raise Diverged(f"epoch {epoch + 1}: training loss {train_loss}, {evaluate_on} loss {loss}")
+            losses = {"training": train_loss, evaluate_on: loss, "averaged weights": averaged.get("ema_loss")}
+            for name, each in losses.items():
+                if each is not None and not math.isfinite(each):
+                    raise Diverged(f"epoch {epoch + 1}: {name} loss {each}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
@@ -205,14 +214,8 @@ def train(
                 headline=loader.metric if loader.metric in found else None,
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
+                **averaged,
             )
-            if training.ema and recipe.evaluates_after(row.epoch):
-                averaged = evaluate(
-                    training.ema.module, loader, recipe, between_steps, world, micro_batch, row.epoch == recipe.epochs
-                ).metrics
-                if not math.isfinite(averaged["loss"]):
-                    raise Diverged(f"epoch {row.epoch}: {evaluate_on} loss of the averaged weights {averaged['loss']}")
-                row = row.model_copy(update={"ema_loss": averaged["loss"], "ema_score": averaged[loader.metric]})
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
             training.loss_sum.zero_()
@@ -238,23 +241,8 @@ def optimize(
     Returns:
         This process's part of the mean loss over the whole batch.
     """
-    optimizer, scaler, recipe = training.optimizer, training.scaler, training.recipe
+    optimizer, scaler, recipe, losses = training.optimizer, training.scaler, training.recipe, []
     optimizer.zero_grad()
-    loss = backward(training, parallel, parts, seeds, processes)
-    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
-    if recipe.clip_grad:
-        scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
-    scaler.step(optimizer)
-    scaler.update()
-    return loss
-
-
-def backward(
-    training: Training, parallel: nn.Module, parts: list[tuple[Tensor, Tensor]], seeds: list[int], processes: int
-) -> Tensor:
-    """Add up the gradients of one batch; arguments and result are those of `optimize`."""
-    recipe, losses = training.recipe, []
     for number, ((images, targets), seed) in enumerate(zip(parts, seeds, strict=True), 1):
         torch.manual_seed(seed)
         to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
@@ -262,17 +250,15 @@ def backward(
             with autocast(recipe, images.device):
                 loss = training_loss(parallel(images), targets, recipe.label_smoothing)
             loss = loss * (len(images) / recipe.batch_size)
-            training.scaler.scale(loss * processes).backward()
+            scaler.scale(loss * processes).backward()
         losses.append(loss.detach())
+    # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
+    if recipe.clip_grad:
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
+    scaler.step(optimizer)
+    scaler.update()
     return sum(losses[1:], losses[0])
-
-
-def average(training: Training) -> None:
-    """Take the weights after a step into their moving average, which begins with those after the first step."""
-    if training.ema and training.total_steps == 1:
-        training.ema.set(training.model)
-    elif training.ema:
-        training.ema.update(training.model)
 
 
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:

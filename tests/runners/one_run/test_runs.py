@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from PIL import Image
 from tests.faults.harness import assert_same, stopped_after
 from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
 from vitinit.runners.basics.environment import code, set_flags
@@ -103,21 +102,3 @@ def run(root, one: RunSpec) -> RunRecord:
 
 def on(**fields) -> DatasetSpec:
     return DatasetSpec(name="digits", train_size=100, **fields)
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_a_record_says_what_it_was_evaluated_on(tmp_path):
-    test, val = (run(tmp_path, spec(dataset=on(val_size=77, evaluate_on=split))) for split in ("test", "val"))
-    assert (test.dataset.test, test.dataset.val) == (360, None)
-    assert (val.dataset.test, val.dataset.val) == (None, 77)
-    assert all(row.val_top1 is None and row.test_top1 is not None for row in test.history)
-    assert all(row.test_top1 is None and row.test_loss is None and row.val_top1 is not None for row in val.history)
-    assert round(val.score * 77 / 100, 6).is_integer(), "a share of 77 images"
-    assert test.weights == val.weights, "looking elsewhere changes nothing"
-    assert from_bytes(to_bytes(val)) == val
-    content = json.loads(val.model_dump_json())
-    content["history"][-1]["test_top1"] = content["history"][-1].pop("val_top1")
-    with pytest.raises(ValueError, match="val_top1"):
-        RunRecord.model_validate_json(json.dumps(content))
-    whole = Store(tmp_path).outcome("tiny", val.run_id)
-    assert whole.score == val.score

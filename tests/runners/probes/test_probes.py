@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +14,6 @@ from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from vitinit.analysis.curves.layers import more
-from vitinit.analysis.frame import load_all
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.registry import presets, spec_of
@@ -36,7 +33,7 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
-from vitinit.runners.probes.registry import REGISTRY, Seen, probes
+from vitinit.runners.probes.registry import Seen, probes
 from vitinit.runners.probes.take import take as probe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -277,19 +274,3 @@ def test_a_probe_gives_numbers_by_layer_and_leaves_all_as_it_was(preset: str) ->
             assert len(numbers) == (many if isinstance(layer, list) else 1), name
             assert None not in numbers, name
     assert without <= (set() if preset == "convit_micro" else {"gating"})
-
-
-def test_a_probe_that_the_record_has_no_field_for_is_recorded_and_drawn(tmp_path: Path, monkeypatch) -> None:
-    def mean_column(seen: Seen):
-        """Mean number of the column that attention falls on, L x H: 1.5 on four columns where it is uniform."""
-        received = [maps_HNN.mean(-2).unflatten(-1, seen.grid).sum(-2) for maps_HNN in seen.attention.maps]
-        return [each @ each.new_tensor(range(seen.grid[1])) for each in received]
-
-    monkeypatch.setitem(REGISTRY.by_name() and REGISTRY.known, "mean_column", mean_column)
-    carry_out(cell_of("mimetic", tmp_path), setting(tmp_path / "run"), Stop())
-    (study,) = load_all([tmp_path / "run"])
-    (record,) = study.contents.done.values()
-    assert [list(entry.more) for entry in record.probes] == [["mean_column"]] * 3
-    assert all(1 < head < 2 for entry in record.probes for layer in entry.more["mean_column"] for head in layer)
-    (grid,) = more(study).values()
-    assert "mean_column" in grid.figure.get_suptitle()

@@ -108,14 +108,3 @@ def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw()
             assert (group["weight_decay"] == 0) == (special or parameter.ndim < 2), name
             assert group.get("use_fallback", False) == special, name
     assert not names, "each parameter is in one group"
-
-
-def test_every_optimiser_that_is_listed_is_built_as_timm_builds_it() -> None:
-    names = optimizers.described().keys()
-    assert names >= {"asgd", "rprop", "lion", "muon"}
-    assert "adahessian" not in names, "it needs second derivatives"
-    for name in sorted(names & set(timm.optim.list_optimizers())):
-        if not isinstance(timm.optim.get_optimizer_info(name).opt_class, str):  # of a library for GPUs
-            theirs = timm.optim.create_optimizer_v2(nn.Linear(2, 2), name, lr=1e-3)
-            ours = optimizers.build(nn.Linear(2, 2), Recipe(name="x", epochs=1, batch_size=1, lr=1e-3, optimizer=name))
-            assert str(ours.defaults) == str(theirs.defaults), name

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from vitinit.benchmark.grids.parts import resolve_recipe
-from vitinit.benchmark.schedules import Cosine
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.training.train import Training
 
@@ -55,13 +54,3 @@ def test_every_learning_rate_is_that_of_the_formula(
             expected = FIRST + (LR - FIRST) * epochs / WARMUP if epochs < WARMUP else after_warmup(share)
             for group in training.optimizer.param_groups:
                 assert group["lr"] == pytest.approx(expected, rel=1e-9), (epoch, step)
-
-
-def test_cosine_is_the_recipe_of_before_and_each_name_has_its_defaults_filled_in() -> None:
-    plain = resolve_recipe({"name": "small"})
-    assert recipe("cosine").schedule == plain.schedule == Cosine()
-    for name in ("cosine", "constant", "linear", "polynomial", "step", "wsd"):
-        named = recipe(name)
-        assert Recipe.model_validate_json(named.model_dump_json()) == named
-        assert named.schedule == recipe({"name": name}).schedule
-    assert recipe({"name": "wsd", "cooldown": 0.2}) == recipe("wsd") != recipe({"name": "wsd", "cooldown": 0.3})
