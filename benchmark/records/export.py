@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.records.record import Outcome, RunRecord
+from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.initializers.errors import os_errors
 
 Row = dict[str, Any]
 
 
-def export(
-    store: Store, studies: Iterable[str], out: Path, form: Literal["csv", "parquet"]
-) -> tuple[list[tuple[Path, int]], list[str]]:
-    """Write `runs` and `epochs` of some studies into a folder.
+def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+    """Write `runs.csv` and `epochs.csv` of some studies into a folder.
 
     Returns:
         The two files with their numbers of rows, and a line for each file of the studies that cannot be read.
 
     Raises:
-        VitinitError: the folder cannot be written, or parquet is asked for and pyarrow is not installed.
+        VitinitError: the folder cannot be written.
     """
-    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        raise VitinitError("--format parquet needs pyarrow: pip install pyarrow; --format csv needs nothing")
     runs, epochs, unread = tables(store, studies)
     written = []
-    for name, rows in (("runs", runs), ("epochs", epochs)):
-        path = out / f"{name}.{form}"
+    for path, rows in ((out / "runs.csv", runs), (out / "epochs.csv", epochs)):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(dict.fromkeys(column for row in rows for column in row)))
+        writer.writeheader()
+        writer.writerows(rows)
         with os_errors(f"cannot write {path}"):
             out.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, _csv(rows) if form == "csv" else _parquet(rows))
+            write_atomically(path, text.getvalue().encode())
         written.append((path, len(rows)))
     return written, unread
 
@@ -81,45 +79,21 @@ def _row(outcome: Outcome, reason: str) -> Row:
         "reason": reason or None,
         **flatten(outcome.spec.model_dump(mode="json")),
     }
+    # What the other columns hold already, and what has a line a layer, epoch, tensor or image.
+    held = ("run_id", "study", "row", "status", "spec", "execution", "environment", "error", "message", "traceback")
+    left_out: dict[str, Any] = dict.fromkeys(
+        (*held, "reason", "history", "sessions", "probes", "masked", "correct"), True
+    )
+    of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
+    left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched", "weights"}}
     if isinstance(outcome, RunRecord):
-        # What the other columns hold already, and what has a line a layer, epoch, tensor or image.
-        held = ("run_id", "study", "row", "status", "spec", "execution", "environment")
-        left_out: dict[str, Any] = dict.fromkeys((*held, "history", "sessions", "probes", "masked", "correct"), True)
-        of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
-        left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched", "weights"}}
-        fields = outcome.model_dump(mode="json", exclude=left_out)
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
         averaged = {} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}
-        row |= {**averaged, **outcome.last.metrics, **flatten(fields)}
-    else:
-        row |= {"schema_version": outcome.schema_version, "written": outcome.written}
-    if outcome.status != "skipped":
+        row |= {**averaged, **outcome.last.metrics}
+    row |= flatten(outcome.model_dump(mode="json", exclude=left_out))
+    if not isinstance(outcome, SkipRecord):
         row |= flatten({"execution": outcome.execution, "environment": outcome.environment})
     for group in ("method", "init.pseudo_input", "init.real_images", "init.placebo"):
         row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own
     return row
-
-
-def _columns(rows: list[Row]) -> list[str]:
-    return list(dict.fromkeys(column for row in rows for column in row))
-
-
-def _csv(rows: list[Row]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, _columns(rows), restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def _parquet(rows: list[Row]) -> bytes:
-    import pandas as pd
-
-    frame = pd.DataFrame(rows, columns=_columns(rows))
-    for column in frame:
-        kinds = {type(value) for value in frame[column] if value is not None and value == value}
-        if len(kinds) > 1 and not kinds <= {int, float}:
-            # A parameter may be a number in one run and a word in another; a column of a file has one type.
-            frame[column] = frame[column].map(lambda value: None if value is None or value != value else str(value))
-    return frame.to_parquet(None, engine="pyarrow", index=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -56,9 +56,8 @@ def export(
     results: ResultsOption = LOCAL,
     study: Annotated[str | None, typer.Option(help="This study only. Default: all of them.")] = None,
     out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
-    form: Annotated[Literal["csv", "parquet"], typer.Option("--format", help="parquet needs pyarrow.")] = "csv",
 ) -> None:
-    """Write one table of runs and one of epochs, for other programs. Exit code 1 if any file cannot be read."""
+    """Write one table of runs and one of epochs, as CSV, for other programs. Exit code 1 if any file cannot be read."""
     from vitinit.benchmark.records.export import export as write
 
     store = _store(results)
@@ -67,7 +66,7 @@ def export(
         raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
     if study is not None and study not in studies:
         raise unknown_name("study", study, studies)
-    written, unread = write(store, [study] if study else studies, out, form)
+    written, unread = write(store, [study] if study else studies, out)
     for path, rows in written:
         console.print(f"{path}: {count(rows, 'row')}", soft_wrap=True)
     for problem in unread:

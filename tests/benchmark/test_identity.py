@@ -11,7 +11,6 @@ from stored_records import REFERENCE
 
 from vitinit.benchmark import spec
 from vitinit.benchmark.grids import grid, parts
-from vitinit.benchmark.models.registry import spec_of
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
@@ -44,34 +43,6 @@ def test_what_changes_the_ids(monkeypatch: pytest.MonkeyPatch, place: object, na
     before = current("smoke")
     monkeypatch.setattr(place, name, changed)
     assert not set(current("smoke")) & set(before)
-
-
-def test_a_later_field_of_a_model_counts_like_one_of_a_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Left out of the hash at its value in `LATER`, part of it at any other."""
-    content = json.loads(REFERENCE[0].read_bytes())["spec"]
-    at_value = RunSpec.model_validate(content)
-    other = at_value.model_copy(update={"model": at_value.model.model_copy(update={"mlp_ratio": 3.0})})
-    monkeypatch.setattr(ViT, "later", {"mlp_ratio": at_value.model.mlp_ratio})
-    spec._with_sorted_keys.cache_clear()
-    hashed = [json.loads(run.canonical())["model"] for run in (at_value, other)]
-    spec._with_sorted_keys.cache_clear()
-    assert "mlp_ratio" not in hashed[0]
-    assert hashed[1]["mlp_ratio"] == 3.0
-    assert hashed[0].keys() | {"mlp_ratio"} == hashed[1].keys()
-
-
-def test_the_defaults_of_later_fields_leave_a_run_as_it_was() -> None:
-    """Otherwise no record of before would be read: its fields would be filled in with something else."""
-    content = json.loads(REFERENCE[0].read_bytes())["spec"]
-    plain = {
-        "dataset": DatasetSpec(**content["dataset"]),
-        "model": spec_of(content["model"]),
-        "recipe": Recipe(name="any", epochs=1, batch_size=8, lr=1),
-    }
-    assert plain.keys() == later_fields().keys()
-    for part, later in later_fields().items():
-        fields = json.loads(plain[part].model_dump_json())
-        assert {name: fields[name] for name in later} == later
 
 
 def test_a_record_of_before_the_later_fields_has_its_id() -> None:

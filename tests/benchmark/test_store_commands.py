@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from stored_records import EVIL, REFERENCE, WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
@@ -27,19 +26,6 @@ def call(*arguments: object) -> tuple[int, str]:
     if isinstance(result.exception, VitinitError):
         return 2, str(result.exception)
     return result.exit_code, result.output
-
-
-def test_check_of_a_sound_folder(study: Path) -> None:
-    Store(study.parent).write(failed(record(2)))
-    Store(study.parent).write(skipped(record(3)))
-    (study / "unfinished" / record(4).run_id).mkdir(parents=True)
-    Store(study.parent).write(record(5))
-    Store(study.parent).supersede("small", record(5).run_id)
-    code, output = call("check", "--results", study.parent)
-    assert code == 0, output
-    assert "small: 1 done, 1 failed, 1 skipped, 1 unfinished, 1 superseded\n" in output
-    assert "3 valid records, 0 wrong files" in output
-    assert call("check", study.parent) == (code, output)
 
 
 def test_check_names_everything_that_is_wrong_in_every_study(study: Path) -> None:
@@ -112,21 +98,3 @@ def test_a_row_has_a_column_for_each_field_of_its_spec_and_none_for_each_tensor_
     record = next(done for done in store.read("catalogue-small").done.values() if done.init.placebo)
     (row,) = (row for row in rows if row["run_id"] == record.run_id)
     assert (row["init.placebo.of.name"], row["init.placebo.keep"]) == (record.init.placebo.of["name"], "spectrum")
-
-
-def test_export_names_what_it_leaves_out(study: Path, tmp_path: Path) -> None:
-    (study / "a.json").write_bytes(b"{")
-    code, output = call("export", "--results", study.parent, "--out", tmp_path / "out")
-    assert code == 1
-    assert "runs.csv: 1 row\n" in output
-    assert output.count("left out: ") == output.count("a.json") == 1
-    assert len(list(csv.DictReader((tmp_path / "out/runs.csv").open()))) == 1
-
-
-def test_export_of_parquet(study: Path, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    for index in range(36):
-        Store(study.parent).write(record(index))
-    assert call("export", "--results", study.parent, "--out", tmp_path / "out", "--format", "parquet")[0] == 0
-    runs = pd.read_parquet(tmp_path / "out/runs.parquet")
-    assert runs.top1.tolist() == [done.score for done in Store(study.parent).read("small").done.values()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from stored_records import WHOLE, failed, record, skipped, undigested
 from tests.sealing import sealed
 from vitinit.analysis.frame import load
 from vitinit.benchmark.files import atomic
-from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records import store
 from vitinit.benchmark.records.record import from_bytes, to_bytes
@@ -112,28 +110,6 @@ def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monke
         assert {path: path.read_bytes() for path in study.iterdir()} == before
 
 
-def test_the_order_is_write_sync_move_sync_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    real_sync, real_replace = os.fsync, Path.replace
-
-    def sync(descriptor: int) -> None:
-        kind = "folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file"
-        if kind == "file":
-            assert os.fstat(descriptor).st_size == 7
-        calls.append(f"sync {kind}")
-        real_sync(descriptor)
-
-    def replace(path: Path, target: Path) -> Path:
-        calls.append("move")
-        assert path.parent == target.parent
-        return real_replace(path, target)
-
-    monkeypatch.setattr(atomic.os, "fsync", sync)
-    monkeypatch.setattr(Path, "replace", replace)
-    write_atomically(tmp_path / "x", b"content")
-    assert calls == ["sync file", "move", "sync folder"]
-
-
 # --- several outcomes of one run ---
 
 
@@ -186,26 +162,6 @@ def test_supersede_renames_and_deletes_nothing(tmp_path: Path) -> None:
     assert files.outcome("small", run.run_id) is None
     files.write(run)
     assert set(files.read("small").done) == {run.run_id}
-
-
-def test_a_run_that_ends_while_the_folder_is_read_is_seen_as_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its failure was listed, and is gone when it is to be opened."""
-    run, files = record(), Store(tmp_path)
-    files.write(failed(run))
-    listed, lists = store._json_files, []
-
-    def listing(folder: str) -> list[str]:
-        lists.append(list(listed(folder)))
-        if len(lists) == 1:
-            Store(tmp_path).write(run)
-        return lists[-1]
-
-    monkeypatch.setattr(store, "_json_files", listing)
-    contents = files.read("small")
-    assert lists == [[f"{run.run_id}{store.SUFFIX[status]}"] for status in ("failed", "done")], "read twice"
-    assert (set(contents.done), contents.failed, contents.problems) == ({run.run_id}, {}, [])
 
 
 # --- what tables need of a grid ---
