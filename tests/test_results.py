@@ -87,15 +87,3 @@ def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
     assert epochs.groupby("run_id").size().tolist() == [2, 2]
     with pytest.raises(VitinitError, match="did you mean 'tiny'"):
         vitinit.records("tinny", root)
-
-
-def test_studies_are_listed_with_their_runs(root, tmp_path, vitinit, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = Path("local")
-    for name in ("tiny", "other"):
-        (folder / name).mkdir(parents=True)
-        for file in (root / "tiny").glob("*.json"):
-            (folder / name / file.name).write_bytes(file.read_bytes().replace(b'"tiny"', f'"{name}"'.encode()))
-
-    listed = vitinit("studies", "--results", "local")[1]
-    assert ["tiny", "2"] in [line.split()[:2] for line in listed.splitlines()]

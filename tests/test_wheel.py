@@ -101,8 +101,7 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, 
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
-    for name in ("timm", "scikit-learn", "typer", "submitit", "pip install 'vitinit[benchmark]'"):
-        assert name in line
+    assert "pip install 'vitinit[benchmark]'" in line
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     (command,) = info.entry_points
     assert command.value == "vitinit.runners.cli.__main__:main", "what `-m runners.cli` starts"

@@ -21,7 +21,6 @@ from vitinit.runners.cli import run as cli_run
 from vitinit.runners.cli.data import data_app
 from vitinit.runners.cli.slurm import slurm_app
 from vitinit.runners.cli.store import store_app
-from vitinit.runners.cli.studies import studies
 from vitinit.slurm.errors import SlurmError
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
@@ -61,7 +60,6 @@ for command in (
     cli_check.check,
     cli_records.show,
     cli_records.reproduce,
-    studies,
 ):
     app.command()(command)
 app.command("list")(cli_listing.list_)

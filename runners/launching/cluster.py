@@ -131,18 +131,19 @@ def share_out(
     seconds, machine = estimate(cells, folders, setting.execution.device)
     size = profile.runs_per_job or runs_per_job(seconds, len(cells), profile, workers)
     packs = packed(cells, seconds if len(seconds) == len(cells) else work, -(-len(cells) // size))
+
+    def lasting(pack: list[Cell]) -> float:
+        return sum(seconds.get(cell.run_id, 0.0) for cell in pack)
+
     text = f"{count(len(cells), 'run')} in {count(len(packs), 'job')} of up to {max(map(len, packs))} on "
     text += f"{setting.execution.device}{f', {workers} at once' if workers > 1 else ''}"
     text += f"; profile {profile.name}: {jobs.summary(profile)}"
     if not seconds:
-        return packs, f"{text}; no run of this kind has been recorded on such a device, so its hours are not known"
-    kind, units = ("GPU", profile.gpus * profile.nodes) if profile.gpus else ("CPU", profile.cpus * profile.tasks)
-    longest = max(sum(seconds.get(cell.run_id, 0.0) for cell in pack) for pack in packs) / workers
-    text += f"; about {sum(seconds.values()) / workers / 3600 * units:.2f} {kind}-hours, the longest job "
-    text += f"{duration(longest)} (measured on {machine})"
-    if missing := len(cells) - len(seconds):
-        text += f"; without {count(missing, 'run')} of a kind that has not been recorded yet"
-    return packs, text
+        return packs, f"{text}; how long they take is not known: none like them has been recorded on such a device"
+    total, longest = (each / workers for each in (sum(seconds.values()), max(map(lasting, packs))))
+    text += f"; {duration(total)} of jobs, the longest {duration(longest)} (measured on {machine})"
+    missing = len(cells) - len(seconds)
+    return packs, f"{text}; without {count(missing, 'run')} unlike any that is recorded" if missing else text
 
 
 def packed(cells: list[Cell], work: dict[str, float], number: int) -> list[list[Cell]]:

@@ -197,7 +197,7 @@ def find_place(options: LaunchOptions, display: Display) -> Place:
     job = profiles.load(named) if executor == "slurm" else None
     device = resolve_device(options.device, job)
     if options.compiled:
-        check_that_it_compiles(device, options.deterministic, job, display)
+        check_that_it_compiles(device, options.deterministic, here=job is None)
     workers = options.workers or default_workers(device, job)
     if job and job.tasks > 1 and workers > 1:
         raise VitinitError(f"--workers {workers}: the {job.tasks} processes of a job carry out one run at a time")
@@ -213,17 +213,12 @@ def why_not_the_cluster() -> str:
     return "" if slurm_jobs.available() else "no cluster answers here"
 
 
-def check_that_it_compiles(
-    device: str, deterministic: bool, profile: profiles.Profile | None, display: Display
-) -> None:
-    """Refuse what torch.compile cannot do; a node may have a compiler that is not here, or that a profile loads."""
+def check_that_it_compiles(device: str, deterministic: bool, here: bool) -> None:
+    """Refuse what torch.compile cannot do; a node may have a compiler that is not here."""
     if deterministic and device == "cuda":
         raise VitinitError("--compile: what it measures decides which kernels it makes, so it is never --deterministic")
-    lacking = lacks_compiler(device)
-    if lacking and not profile:
+    if here and (lacking := lacks_compiler(device)):
         raise VitinitError(f"--compile: {lacking}")
-    if lacking and profile and not profile.setup:
-        display.say(f"--compile: {lacking}; where the jobs run it must be", "yellow", whole=True)
 
 
 def resolve_device(device: str, profile: profiles.Profile | None) -> str:

@@ -18,7 +18,6 @@ from torchvision.datasets.utils import download_and_extract_archive
 
 from tests.processes import ROOT
 from tests.runners.small_run import altered
-from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
@@ -58,47 +57,6 @@ def changed(**paths):
 def write(path: Path, grid: object, **how: bool) -> str:
     path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
-
-
-@pytest.mark.long
-def test_from_plan_to_table(tmp_path, here, capsys):
-    """The smoke grid as a user runs it; a second run has nothing to do; a lost record comes back the same."""
-    assert "6 to do" in here("plan", "smoke")[1]
-    assert not (tmp_path / "results").exists()
-    code, out = here("run", "smoke", "--executor", "local")
-    assert code == 0, out
-    contents = Store(tmp_path / "results/local").read("smoke")
-    assert (len(contents.done), contents.failed, contents.problems) == (6, {}, [])
-    order = ["Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT"]
-    assert Store(tmp_path / "results/local").layout("smoke").rows == order, "the grid's"
-    for record in contents.done.values():
-        assert [row.epoch for row in record.history] == [1, 2]
-        assert (record.dataset.train, record.dataset.test) == (200, 360)
-        assert record.environment["packages"]["torch"]
-        assert (record.init.real_images is not None) == (record.row.startswith("Imp."))
-    code, again = here("run", "smoke")
-    assert (code, "nothing to do: 6 runs: 6 done" in again) == (0, True)
-    assert "6 done" in here("plan", "smoke")[1]
-
-    lost = contents.done[min(contents.done)]
-    path = tmp_path / f"results/local/smoke/{lost.run_id}.json"
-    path.write_text(path.read_text()[:500])
-    _, status = here("status", "smoke")
-    (path.with_name("notes.json")).write_text("{}")
-    code, again = here("run", "smoke", "--executor", "local")  # in as many threads as before
-    for printed in (status, again):
-        assert f"not a record, renamed when its run is carried out again: results/local/smoke/{lost.run_id}" in printed
-    assert "not a record, left alone: results/local/smoke/notes.json" in again
-    assert code == 0
-    assert list(path.parent.glob(f"{lost.run_id}.json.invalid-*"))
-    redone = Store(tmp_path / "results/local").read("smoke").done[lost.run_id]
-    timeless = [row.model_dump(exclude={"seconds", "images_per_s"}) for row in redone.history]
-    assert timeless == [row.model_dump(exclude={"seconds", "images_per_s"}) for row in lost.history]
-
-    assert f"{lost.score:.2f}%" in here("show", lost.run_id[:6])[1]
-    assert tables.main([]) == 0
-    assert "Mimetic" in capsys.readouterr().out
-    assert r"\toprule" in (tmp_path / "results/local/smoke/tables/smoke.tex").read_text()
 
 
 CROWDED = '''

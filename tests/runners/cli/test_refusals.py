@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 from tests.processes import ROOT
-from tests.runners.cli.test_cli import TINY, changed, write
+from tests.runners.cli.test_cli import TINY, write
 from vitinit.benchmark.records.store import Store
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -27,39 +26,6 @@ def error(vitinit):
         return err
 
     return run
-
-
-def test_what_is_no_image_of_a_folder_is_counted_by_kind_and_val_as_the_test_split_is_said(vitinit):
-    for name in ("pets/cat", "pets/dog", "split/train/a", "split/train/b", "split/val/a", "split/val/b"):
-        Path(name).mkdir(parents=True)
-        for number in range(10):
-            Image.new("RGB", (8, 8), (number, 0, 0)).save(f"{name}/{number}.png")
-    for name in ("cat", "dog"):
-        Path(f"pets/{name}/more").mkdir()
-        for ending in (".gif", ".GIF", ".heic", ""):
-            Path(f"pets/{name}/x{ending}").write_bytes(b"x")
-        Path(f"pets/{name}/.hidden.gif").write_bytes(b"x")
-    Path("pets/loose.png").write_bytes(b"x")
-    printed = vitinit("plan", write(Path("pets.yaml"), changed(blocks__0__datasets=["folder:pets"])))[1]
-    line = next(line for line in printed.splitlines() if line.startswith("folder:pets: "))
-    assert "folder:pets: 11 left out: 4 .gif, " in line
-    assert "images are .jpg, .jpeg, .png" in line
-    halves = write(Path("split.yaml"), changed(blocks__0__datasets=["folder:split"], blocks__0__recipe__batch_size=4))
-    assert "accuracy is measured on val" in vitinit("plan", halves)[1]
-    Path("split/val").rename("split/test")
-    assert "measured on val" not in vitinit("plan", halves)[1]
-
-
-@pytest.mark.parametrize("words", ["plan", "status"])
-def test_a_results_folder_that_is_not_there_is_said_but_for_the_default(vitinit, words):
-    """A typo would read as lost results; a newcomer has none yet."""
-    code, printed, _ = vitinit(words, "smoke", "--results", "nope")
-    assert (code, "there is no folder nope yet, so nothing is recorded in it" in printed) == (0, True)
-    assert not Path("nope").exists()
-    Path("nope").mkdir()
-    for more in ([], ["--results", "results/local"], ["--results", "nope"]):
-        code, printed, _ = vitinit(words, "smoke", *more)
-        assert (code, "there is no folder" in printed) == (0, False)
 
 
 def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(recorded, error, vitinit, monkeypatch):

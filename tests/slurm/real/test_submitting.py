@@ -8,7 +8,6 @@ import pytest
 from single_node import until
 
 from vitinit.slurm import jobs
-from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import script
 
@@ -77,29 +76,6 @@ def test_the_script_shown_is_the_script_submitted(slurm, work):
     base = job_ids[0].partition("_")[0]
     submitted = slurm.run("scontrol", "write", "batch_script", base, "-")
     assert submitted.strip() == script(profile, 2, work.logs, "test", work.code).strip()
-
-
-def test_what_was_taken_before_a_refusal_is_said(slurm, work, tmp_path, monkeypatch):
-    wrapper = tmp_path / "bin" / "sbatch"  # the real one, which the second time is asked for what is not there
-    wrapper.parent.mkdir()
-    again = f"if mkdir {tmp_path}/first; then exec {shutil.which('sbatch')} $*; fi"
-    wrapper.write_text(f"#!/bin/sh\n{again}\nexec {shutil.which('sbatch')} --exclude=nowhere $*\n")
-    wrapper.chmod(0o755)
-    monkeypatch.setenv("PATH", str(wrapper.parent), prepend=":")
-    with pytest.raises(Refused, match="Invalid node name specified.*4 of 8 jobs") as caught:
-        work.submit(calls.stamp, range(8), sbatch={"hold": "true"})
-    work.job_ids = caught.value.submitted
-    assert len(work.job_ids) == 4
-    assert jobs.queued(work.job_ids).keys() == set(work.job_ids)
-
-
-def test_a_job_submits_from_within_a_job(slurm, work, monkeypatch):
-    """The variables of the outer job must not ask for its cores, nor be taken for the inner job's."""
-    for name, value in {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "64", "SLURM_NTASKS": "99"}.items():
-        monkeypatch.setenv(name, value)
-    work.submit(calls.rank, [0])
-    work.wait()
-    assert work.written() == {"0": "1 1"}
 
 
 def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
