@@ -97,7 +97,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert err == ""
     until_gone(offspring)
     (saved,) = run.glob("step-*.ckpt")
-    assert checkpoint.read(saved)["run_id"] == run.name
+    assert checkpoint.unpack(saved.read_bytes())["run_id"] == run.name
     assert claims.live(run) is None
     contents = Store(tmp_path / "results/local").read("faults")
     assert (contents.failed, contents.problems) == ({}, [])

@@ -23,7 +23,6 @@ from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
-from vitinit.runners.loaders import choice
 
 TINY = {
     "title": "tiny",
@@ -196,7 +195,6 @@ def _flags_and_folder_as_before(undisturbed):
 
 def test_options_of_a_run_come_to_its_record(tmp_path, vitinit, monkeypatch):
     grid = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=3))
-    monkeypatch.setattr(choice, "main_memory", lambda: 1)  # the loader `auto` would look for FFCV
     saving = ("--checkpoint-minutes", "0", "--deterministic", "--loader", "resident", "--micro-batch", "16")
     measuring = ("--no-probes", "--keep-maps", "--maps-at", "1")
     code, out, err = vitinit("run", grid, *MINE, *saving, *measuring)
