@@ -13,11 +13,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from vitinit.initializers.adapters.registry import families
+from vitinit.initializers.adapters import families
+from vitinit.initializers.attention import attention_layers, conflict, homes
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.foreign import contained
-from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, tensors
-from vitinit.initializers.sharing import conflict, homes
+from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
+from vitinit.initializers.transaction import named_tensors
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Applied:
 
     changed: list[list[str]]
     """Names of the parameters and buffers that each of them changed."""
-    aim: Tensor | Aim | None
+    aim: Aim | None
     """Attention that the last of them aims at."""
     seconds: float
     shared: list[list[str]]
@@ -47,11 +48,7 @@ class Applied:
 
 
 def apply(
-    model: nn.Module,
-    parts: Sequence[Initializer],
-    stream: Callable[[str], torch.Generator],
-    progress: Progress = lambda done, total: None,
-    resources: Resources | None = None,
+    model: nn.Module, parts: Sequence[Initializer], stream: Callable[[str], torch.Generator], job: Job
 ) -> Applied:
     """Check all parts, then apply them one after the other, to the copy that `scratch` gives.
 
@@ -60,28 +57,28 @@ def apply(
             modules share and need differently, or replaced more than values, or left a value that is not finite.
     """
     for one, other in combinations(families(model), 2):
-        pairs = zip(one.model.state_dict().items(), other.model.state_dict().items(), strict=False)
-        if all(name == also and torch.equal(a, b) for (name, a), (also, b) in pairs if isinstance(a, Tensor)):
+        pairs = zip(named_tensors(one.model).items(), named_tensors(other.model).items(), strict=False)
+        if all(name == also and torch.equal(a, b) for (name, a), (also, b) in pairs):
             raise VitinitError(
                 f"{type(model).__name__} holds equal models ({one.path!r}, {other.path!r}), as student and teacher: "
                 "initialise one of them, then copy it"
             )
     for part in parts:
-        with contained(_named(part)):
+        with contained(part.described):
             part.check(model)
     seconds, changed = 0.0, list[list[str]]()
     aim: Tensor | Aim | None = None
     for part in parts:
-        before, held = {name: value.clone() for name, value in tensors(model).items()}, _made_of(model)
+        before, held = {name: value.clone() for name, value in named_tensors(model).items()}, _made_of(model)
         start = time.perf_counter()
         try:
-            with contained(_named(part)):
-                aim = part.apply_with(model, stream(f"init/{part.kind}"), progress, resources or Resources())
+            with contained(part.described):
+                aim = part.apply(model, stream(f"init/{part.kind}"), job)
         except (RuntimeError, OverflowError) as error:
             if not isinstance(error, OverflowError) and not re.search("^linalg|without overflow", str(error)):
                 raise
             raise VitinitError(
-                f"{_named(part)}: its numbers leave the range of float32 ({error}): give smaller parameters, or "
+                f"{part.described}: its numbers leave the range of float32 ({error}): give smaller parameters, or "
                 "weights that are finite"
             ) from error
         seconds += time.perf_counter() - start
@@ -89,21 +86,21 @@ def apply(
         differing = [name for name, _ in held.items() ^ _made_of(model).items()]
         if differing:
             raise VitinitError(
-                f"{_named(part)} adds, removes or replaces {min(differing)!r}: a method sets values of parameters and "
-                "buffers in place, as by weight.copy_(values)"
+                f"{part.described} adds, removes or replaces {min(differing)!r}: a method sets values of parameters "
+                "and buffers in place, as by weight.copy_(values)"
             )
         changed.append(changed_by(part, model, before))
         if part.kind == "method" and (paths := conflict(model, changed[-1])):
             raise VitinitError(
-                f"{_named(part)} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is made "
+                f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is made "
                 "for layers with parameters of their own"
             )
     every = {name for names in changed for name in names}
+    if isinstance(aim, Tensor):
+        aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
+    if aim is not None and not aim.targets_LHNN.any():
+        raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
     return Applied(changed, aim, seconds, [paths for paths in homes(model).values() if every & set(paths)])
-
-
-def _named(part: Initializer) -> str:
-    return f"{part.kind} {part.name!r}"
 
 
 def _made_of(model: nn.Module) -> dict[str, Any]:

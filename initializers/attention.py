@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from vitinit.initializers.adapter import Attention, Part, found
-from vitinit.initializers.adapters import registry as adapters
-from vitinit.initializers.adapters.registry import Family
+from vitinit.initializers.adapter import Attention, Part, found, lacking, required
+from vitinit.initializers.adapters import Family, families, kind_of
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.measure import Softmaxes
 
@@ -23,14 +22,7 @@ AT_ONCE = 8
 ENDS = ("weight", "bias")
 """Parameters of a Linear."""
 HEADS = (
-    "num_heads",
-    "heads",
-    "num_attention_heads",
-    "n_heads",
-    "nhead",
-    "n_head",
-    "num_head",
-    "nheads",
+    *("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads"),
     "attention_heads",
 )
 """Attributes that hold the number of heads.
@@ -47,18 +39,6 @@ PATCHED = (
     "class does"
 )
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
-
-
-def required(module: nn.Module, path: str) -> Any:
-    """`found`, of what an adapter says is there.
-
-    Raises:
-        VitinitError: it is not.
-    """
-    value = found(module, path)
-    if value is None:
-        raise VitinitError(f"attention of type {type(module).__name__} has no {path!r}, which its adapter names")
-    return value
 
 
 class RelativeBias(NamedTuple):
@@ -83,16 +63,11 @@ class AttentionLayer:
 
     name: str
     module: Any
-    """The attention module; an adapter says where it has what."""
+    """The attention module."""
+    kind: Attention
+    """Paths to the weights in it."""
     block: nn.Module | None = None
     """Block that holds the module, unless that is the whole model."""
-
-    @property
-    def kind(self) -> Attention:
-        """Paths to the weights."""
-        kind = adapters.kind_of(self.module)
-        assert isinstance(kind, Attention)
-        return kind
 
     @property
     def heads(self) -> int:
@@ -193,7 +168,7 @@ class AttentionLayer:
                 paths = [held.bias if part.endswith("_bias") else held.weight]
             else:
                 paths = [held]
-            names += [f"{self.name}.{path}" if self.name else path for path in paths if path]
+            names += [f"{self.name}.{path}".lstrip(".") for path in paths if path]
         return list(dict.fromkeys(names))
 
     def tokens(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
@@ -234,12 +209,12 @@ def linears_beside(name: str, module: nn.Module, block: nn.Module | None) -> dic
     """`AttentionLayer.beside`, of attention of any kind."""
     if block is None:
         return {}
-    home, inner = name.rpartition(".")[0], {id(part) for part in module.modules()}
-    beside = [part for part in block.modules() if id(part) not in inner]
-    if any(isinstance(adapters.kind_of(part), Attention) for part in beside if part is not block):
+    home, inner = name.rpartition(".")[0], set(module.modules())
+    others = [part for part in block.modules() if part not in inner and part is not block]
+    if any(isinstance(kind_of(part), Attention) for part in others):
         return {}  # a list of attention layers, or a block of two
-    parts = {path: part for path, part in block.named_modules() if isinstance(part, nn.Linear)}
-    return {f"{home}.{path}": part for path, part in parts.items() if id(part) not in inner}
+    parts = block.named_modules()
+    return {f"{home}.{path}": part for path, part in parts if isinstance(part, nn.Linear) and part not in inner}
 
 
 def as_mlp(linears: dict[str, nn.Linear], width: int) -> dict[str, nn.Linear]:
@@ -266,46 +241,43 @@ class _Survey(NamedTuple):
 
 
 def _survey(model: nn.Module) -> _Survey:
+    """One walk: modules inside of known attention are passed over, and what only looks like attention is refused."""
     layers: list[AttentionLayer] = []
-    beside, known, suspects = list[str](), list[str](), list[str]()
-    refused = ""
+    beside, known, suspects, refused = list[str](), list[str](), list[tuple[str, str]](), list[str]()
     ruled = {
         f"{family.path}.{name}".lstrip(".")
-        for family in adapters.families(model)
+        for family in families(model)
         for name, _ in family.model.named_parameters()
         if family.adapter.rule(name) is not None
     }
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
-        kind = adapters.kind_of(module)
+        kind, what = kind_of(module), type(module).__name__
         if kind is None:
-            if _suspect(module) and any(
-                f"{name}.{one}".lstrip(".") not in ruled for one, _ in module.named_parameters()
-            ):
-                suspects.append(name)
+            own = {f"{name}.{one}".lstrip(".") for one, _ in module.named_parameters()}
+            if _suspect(module) and own - ruled:
+                suspects.append((name, what))
             continue
         known.append(name)
         home = name.rpartition(".")[0]
-        pools = any(isinstance(vars(model.get_submodule(home))["_parameters"].get(one), Tensor) for one in PROBES)
-        if isinstance(kind, Attention) and patched(module):
-            refused = refused or f"attention {name!r} ({type(module).__name__}) {PATCHED}"
-        elif isinstance(kind, Attention) and home and patched(model.get_submodule(home)):
-            what = type(model.get_submodule(home)).__name__
-            refused = refused or f"the block {home!r} ({what}), which has attention, {PATCHED}"
-        elif isinstance(kind, Attention) and pools:
+        block = model.get_submodule(home)
+        if kind is False:
             beside.append(name)
-        elif isinstance(kind, Attention):
-            layers.append(AttentionLayer(name, module, model.get_submodule(home) if home else None))
-        elif kind is False:
+        elif isinstance(kind, str):
+            refused.append(f"attention {name!r} ({what}): {kind}")
+        elif patched(module):
+            refused.append(f"attention {name!r} ({what}) {PATCHED}")
+        elif home and patched(block):
+            refused.append(f"the block {home!r} ({type(block).__name__}), which has attention, {PATCHED}")
+        elif any(isinstance(block._parameters.get(one), Tensor) for one in PROBES):
             beside.append(name)
         else:
-            refused = refused or f"attention {name!r} ({type(module).__name__}): {kind}"
-    for name in suspects:
-        if not refused and not any(not name or one.startswith(f"{name}.") for one in known):
-            what = type(model.get_submodule(name)).__name__
-            refused = f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}"
-    return _Survey(layers, beside, refused)
+            layers.append(AttentionLayer(name, module, kind, block if home else None))
+    for name, what in suspects:
+        if not any(one.startswith(f"{name}." if name else "") for one in known):
+            refused.append(f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}")
+    return _Survey(layers, beside, refused[0] if refused else "")
 
 
 def patched(module: nn.Module) -> bool:
@@ -380,9 +352,7 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     if found.refused:
         raise VitinitError(f"{type(model).__name__}: {found.refused}")
     if not found.layers:
-        raise VitinitError(
-            f"{type(model).__name__} has no attention layer{'' if adapters.families(model) else UNKNOWN}"
-        )
+        raise VitinitError(f"{type(model).__name__} has no attention layer{'' if families(model) else UNKNOWN}")
     return found.layers
 
 
@@ -391,13 +361,45 @@ def attention_beside(model: nn.Module) -> list[str]:
     return _survey(model).beside
 
 
+def homes(model: nn.Module) -> dict[str, list[str]]:
+    """Paths of every parameter that several modules share, or one module under several names, by the first of them."""
+    paths: dict[nn.Parameter, list[str]] = {}
+    for path, parameter in model.named_parameters(remove_duplicate=False):
+        paths.setdefault(parameter, []).append(path)
+    return {held[0]: held for held in paths.values() if len(held) > 1}
+
+
+def conflict(model: nn.Module, changed: list[str]) -> list[str]:
+    """Paths of the first of the changed parameters that must be one thing for several modules; empty: there is none.
+
+    One attention module in several places has its own parameters everywhere: what is right in one is right in all.
+    """
+    attention = {
+        f"{path}.": module
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(kind_of(module), Attention)
+    }
+
+    def use(path: str) -> object:
+        home = next((home for home in attention if path.startswith(home)), None)
+        return path if home is None else (attention[home], path.removeprefix(home))
+
+    shared = (paths for paths in homes(model).values() if not set(changed).isdisjoint(paths))
+    return next((paths for paths in shared if len(set(map(use, paths))) > 1), [])
+
+
+def repeated(model: nn.Module, module: nn.Module) -> bool:
+    """Return True for a module that stands in several places of a model."""
+    return sum(one is module for _, one in model.named_modules(remove_duplicate=False)) > 1
+
+
 def family(model: nn.Module) -> Family | None:
     """The model of a known family that this is or holds; None where there is none.
 
     Raises:
         VitinitError: it holds several.
     """
-    known = adapters.families(model)
+    known = families(model)
     if len(known) > 1:
         names = " and ".join(repr(one.path) for one in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
@@ -407,7 +409,9 @@ def family(model: nn.Module) -> Family | None:
 def token_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the token grid."""
     known = family(model)
-    grid = (known and known.grid) or found(model, "patch_embed.grid_size")  # timm's names, whatever the model
+    grid = found(model, "patch_embed.grid_size")  # timm's names, whatever the model
+    if known and known.adapter.grid:
+        grid = known.adapter.grid(known.model)
     if not grid:
         raise VitinitError(f"{type(model).__name__} has no token grid that an adapter knows; {HELP}")
     return int(grid[0]), int(grid[1])
@@ -435,23 +439,26 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     Raises:
         VitinitError: the model has none.
     """
-    known, embedding = family(model), found(model, position_name(model))
+    name, what = position_name(model), type(model).__name__
+    embedding = found(model, name)
     if not isinstance(embedding, Tensor):
-        raise VitinitError(
-            f"{type(model).__name__} has no absolute position embedding{known.misspelt if known else ''}"
-        )
+        misspelt = name and not hasattr(model, name.partition(".")[0])  # None, which is there, says that it has none
+        why = f" (its adapter: {lacking(model, name)})" if misspelt and families(model) else ""
+        raise VitinitError(f"{what} has no absolute position embedding{why}")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
     rows, columns = token_grid(model)
     if places_ND.ndim != 2 or len(places_ND) < rows * columns:
-        what = f"{type(model).__name__} has a position embedding of {tuple(embedding.shape)}"
-        raise VitinitError(f"{what}, which is not one row for each of {rows} x {columns} tokens")
+        raise VitinitError(
+            f"{what} has a position embedding of {tuple(embedding.shape)}, which is not one row for each of {rows} x "
+            f"{columns} tokens"
+        )
     return places_ND[0 if class_row else len(places_ND) - rows * columns :]
 
 
 def rotary(model: nn.Module) -> bool:
     """Return True for a model with rotary position embeddings."""
     known = family(model)
-    return known is not None and known.rotary
+    return known is not None and known.adapter.rotary(known.model)
 
 
 @contextmanager

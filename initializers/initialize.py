@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +20,12 @@ from vitinit.initializers.attention import (
     rotary,
     seen_grids,
 )
-from vitinit.initializers.diagnostics import attention_input, spectrum, starts
+from vitinit.initializers.diagnostics import attention_input, starts
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.pseudo_input import pseudo_input
-from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, tensors
-from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport, ReplacedWeight
+from vitinit.initializers.registry import Aim, Initializer, Job
+from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
 from vitinit.initializers.transaction import scratch
 
 OFFSET_RADIUS = 3
@@ -36,8 +37,7 @@ def initialize(
     method: Initializer | None,
     stream: Callable[[str], torch.Generator],
     images_BCHW: Tensor | None = None,
-    progress: Progress = lambda done, total: None,
-    resources: Resources | None = None,
+    job: Job | None = None,
     measure: bool = True,
 ) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
@@ -51,8 +51,7 @@ def initialize(
         stream: gives the CPU generator of a named stream; base and method draw from one each, so that at one seed
             every method starts from the same base.
         images_BCHW: normalised images to measure attention on; they never influence a parameter.
-        progress: called by slow methods.
-        resources: what methods may use beyond the model and random numbers.
+        job: what methods may use beyond the model and random numbers.
         measure: whether to measure attention; without it, all of that stays empty.
 
     Returns:
@@ -66,64 +65,39 @@ def initialize(
     for part, kind in zip(parts, ("base", "method"), strict=False):
         if part.kind != kind:
             raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
-    measuring = 0.0
+    measuring = [0.0]
     placebo: list[PlaceboReport] = []
-    of_method: dict[str, Tensor] = {}
 
     def diagnose(model: nn.Module) -> list[LayerStart]:
-        nonlocal measuring
         start = time.perf_counter()
         found = starts(model, images_BCHW) if measure and has_attention(model) else []
-        measuring += time.perf_counter() - start
+        measuring.append(time.perf_counter() - start)
         return found
 
-    def before_placebo(model: nn.Module) -> list[LayerStart]:
-        nonlocal measuring
-        start = time.perf_counter()
-        of_method.update({name: value.clone() for name, value in tensors(model).items()})
-        measuring += time.perf_counter() - start
-        return diagnose(model)
-
-    given = replace(resources or Resources(), diagnose=before_placebo, note=placebo.append)
     with scratch(model) as copied:
-        applied = apply(copied, parts, stream, progress, given)
+        applied = apply(copied, parts, stream, replace(job or Job(), diagnose=diagnose, note=placebo.append))
     for part in parts:
-        with contained(f"{part.kind} {part.name!r}"):
+        with contained(part.described):
             part.freeze(model)
     aim = applied.aim
-
-    layers = attention_layers(model) if measure and has_attention(model) else []
-    report = {
-        "seconds": applied.seconds - measuring,
+    report: dict[str, Any] = {
+        "seconds": applied.seconds - sum(measuring),
         "method_parameters": applied.changed[1] if method is not None else [],
-        "norms": [norms(layer) for layer in layers],
-        "placebo": with_weights(placebo[0], of_method, tensors(model)) if placebo else None,
+        "placebo": placebo[0] if placebo else None,
         "start": diagnose(model),
     }
-    if not layers:
-        return InitReport.model_validate(report), None
-    first = layers[0]
-    if isinstance(aim, Tensor):
-        aim = Aim(aim.expand(len(layers), *aim.shape))
-    if aim is not None:
+    layers = attention_layers(model) if measure and has_attention(model) else []
+    report["norms"] = [norms(layer) for layer in layers]
+    if layers and aim is not None:
         report["pseudo_input"] = on_pseudo_input(model, aim)
-    if images_BCHW is not None and not rotary(model):  # whose places are told by what the layer is given beside tokens
-        attention_BHNN = first.attention(attention_input(model, images_BCHW))
+    # rotations are told to a layer beside its tokens, and are missing where it is called with tokens alone
+    if layers and images_BCHW is not None and not rotary(model):
+        attention_BHNN = layers[0].attention(attention_input(model, images_BCHW))
         report["images"] = len(images_BCHW)
         report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
         if aim is not None:
             report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
-    return InitReport.model_validate(report), None if aim is None else aim.targets_LHNN.bool()
-
-
-def with_weights(report: PlaceboReport, method: dict[str, Tensor], placebo: dict[str, Tensor]) -> PlaceboReport:
-    """Add to a placebo's report the tensors outside attention that it replaced."""
-    weights = [
-        ReplacedWeight(name=name, method=spectrum(method[name]), placebo=spectrum(placebo[name]))
-        for name, done in report.treated.items()
-        if done != "kept" and name in method
-    ]
-    return report.model_copy(update={"weights": weights})
+    return InitReport.model_validate(report), aim.targets_LHNN.bool() if layers and aim is not None else None
 
 
 def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:

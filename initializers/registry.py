@@ -11,7 +11,6 @@ import fnmatch
 import hashlib
 import importlib
 import inspect
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,46 +24,36 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from vitinit.initializers import own_files
-from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name
+from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name, repeated
 from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
 from vitinit.initializers.foreign import contained
-from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders, modules
-from vitinit.initializers.report import LayerStart
-from vitinit.initializers.sharing import repeated
-from vitinit.initializers.transaction import same
-
-Progress = Callable[[int, int], None]
-"""Called by slow initialisers as progress(steps done, steps in all)."""
-
-Remember = Callable[[Sequence[bytes], Callable[[], tuple[Tensor, ...]]], tuple[Tensor, ...]]
-"""Called by slow initialisers as remember(inputs, solve): what `solve()` returns, or has returned before for these very
-inputs on such a machine. `inputs` must be all that the solution depends on, the code of `solve` included."""
-
-
-TrainingImages = Callable[[int], Tensor]
-"""Called by methods that use data as training_images(count): training images (B x C x H x W, normalised, not augmented,
-on the model's device). In a run so many, drawn with replacement by its seed and nothing else. Of a user's larger batch
-so many by the seed, none twice; of another all of it, over and over as a whole, until these are at least so many."""
-
-
-def solve_anew(inputs: Sequence[bytes], solve: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-    """A `Remember` that remembers nothing."""
-    return solve()
+from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders
+from vitinit.initializers.report import LayerStart, PlaceboReport
+from vitinit.initializers.transaction import named_tensors, same
 
 
 @dataclass(frozen=True)
-class Resources:
-    """Inputs of a method beside the model and random numbers."""
+class Job:
+    """Inputs of a method beside the model and random numbers, and what it reports to."""
 
-    remember: Remember = solve_anew
-    training_images: TrainingImages | None = None
+    progress: Callable[[int, int], None] = lambda done, total: None
+    """Called by slow methods with the steps done and the steps in all."""
+    training_images: Callable[[int], Tensor] | None = None
+    """Training images by their number: B x C x H x W, normalised, not augmented, on the model's device. In a run so
+    many, drawn with replacement by its seed and nothing else. Of a user's larger batch so many by the seed, none twice;
+    of another all of it, over and over as a whole, until these are at least so many."""
+    remember: Callable[[Sequence[bytes], Callable[[], tuple[Tensor, ...]]], tuple[Tensor, ...]] = lambda _, solve: (
+        solve()
+    )
+    """Called by slow methods as remember(inputs, solve): what `solve()` returns, or has returned before for these very
+    inputs on such a machine. `inputs` must be all that the solution depends on, the code of `solve` included."""
     diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
     """Measures the model as it is now, for the record alone: no parameter may depend on it."""
-    note: Callable[[Any], None] = lambda report: None
+    note: Callable[[PlaceboReport], None] = lambda report: None
     """Takes a method's own report into the record."""
 
     def images(self, count: int, user: str) -> Tensor:
-        """Return training images, as `training_images` does, for a method that cannot do without them.
+        """Return training images for a method that cannot do without them.
 
         Raises:
             VitinitError: there are none; names their user, as in "method 'NAME'".
@@ -100,11 +89,11 @@ class Initializer(BaseModel):
     """Name in grids and on the command line."""
     kind: ClassVar[Literal["base", "method"]] = "method"
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
-    touches: ClassVar[tuple[str, ...]]
-    """Shell patterns of the parameter names that `apply` may change; changing another one is an error."""
+    touches: ClassVar[tuple[str, ...]] = ()
+    """Shell patterns of the names of parameters and buffers that `apply` may change."""
     sets: ClassVar[tuple[Part, ...]] = ()
-    """Parts of a model with attention that `apply` may change, whatever they are called there. One that says so needs
-    no pattern in `touches` that fits, only attention."""
+    """Parts of a model with attention that `apply` may change, whatever they are called there. To change what neither
+    names is an error."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
     condition: ClassVar[str] = ""
@@ -128,12 +117,13 @@ class Initializer(BaseModel):
         known = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
         if self.touches and not any(fnmatch.filter(known, pattern) for pattern in self.touches):
             raise VitinitError(
-                f"{self.kind} {self.name!r} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
+                f"{self.described} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
 
-    def ours(self, model: nn.Module) -> str:
-        """Return in a phrase what of it, on a model that it fits, is in no paper; empty where nothing is."""
-        return ""
+    @property
+    def described(self) -> str:
+        """Kind and name, as messages begin."""
+        return f"{self.kind} {self.name!r}"
 
     def patterned(self, model: nn.Module) -> bool:
         """Return True where the matrices that it sets have a pattern, on a model that it fits.
@@ -145,10 +135,6 @@ class Initializer(BaseModel):
     def notes(self, model: nn.Module) -> list[str]:
         """Return remarks on the weights as set, and on what it leaves alone: phrases for `vitinit.Report`."""
         return []
-
-    def advice(self) -> str:
-        """Return the advice of `vitinit.Report` where attention hardly prefers the targets of `apply`."""
-        return ""
 
     def attention_of(
         self, model: nn.Module, *, sized_by_keys: bool = False, plain_logits: bool = False
@@ -166,15 +152,15 @@ class Initializer(BaseModel):
         try:
             layers = attention_layers(model)
         except VitinitError as error:
-            raise VitinitError(f"{self.kind} {self.name!r}: {error}") from None
+            raise VitinitError(f"{self.described}: {error}") from None
         for layer in layers:
             values, keys = len(layer.value_DD), layer.key_HdD.flatten(0, 1).shape[0]
             if sized_by_keys and values != keys:
                 rows = f"in {layer.name!r} W_v has {values} rows and W_k {keys}"
-                raise VitinitError(f"{self.kind} {self.name!r} is made for values as wide as keys, and {rows}")
+                raise VitinitError(f"{self.described} is made for values as wide as keys, and {rows}")
             if plain_logits and layer.normalised:
                 raise VitinitError(
-                    f"{self.kind} {self.name!r}: {type(model).__name__} normalises queries and keys ({layer.name}), so "
+                    f"{self.described}: {type(model).__name__} normalises queries and keys ({layer.name}), so "
                     "that the size of W_q and W_k has no effect; choose a method that leaves them alone"
                 )
         return layers
@@ -190,19 +176,19 @@ class Initializer(BaseModel):
             if not layer.mlp:
                 beside = ", ".join(layer.beside) or "none"
                 raise VitinitError(
-                    f"{self.kind} {self.name!r}: no MLP is in one block with attention {layer.name!r}, with one Linear "
+                    f"{self.described}: no MLP is in one block with attention {layer.name!r}, with one Linear "
                     f"that ends it; Linears beside this attention: {beside}"
                 )
             for path, part in layer.block.named_modules() if layer.block else ():
                 if patched(part):
                     home = layer.name.rpartition(".")[0]
                     raise VitinitError(
-                        f"{self.kind} {self.name!r}: {f'{home}.{path}'!r} ({type(part).__name__}), in one block with "
+                        f"{self.described}: {f'{home}.{path}'!r} ({type(part).__name__}), in one block with "
                         f"attention, {PATCHED}"
                     )
             if repeated(model, layer.module):
                 raise VitinitError(
-                    f"{self.kind} {self.name!r}: attention {layer.name!r} is in several places of "
+                    f"{self.described}: attention {layer.name!r} is in several places of "
                     f"{type(model).__name__}: it is made for blocks with parameters of their own"
                 )
         return layers
@@ -230,7 +216,7 @@ class Initializer(BaseModel):
         """
 
     @abstractmethod
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Tensor | Aim | None:
         """Set the parameters in place; every random number comes from `generator` (a CPU generator).
 
         Returns:
@@ -239,22 +225,10 @@ class Initializer(BaseModel):
             another than the LayerNormed position embedding.
         """
 
-    def apply_with(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
-    ) -> Tensor | Aim | None:
-        """`apply`, with slow solutions looked up and training images at hand; most methods leave this as it is."""
-        return self.apply(model, generator, progress)
-
     def recorded_params(self) -> dict[str, Any]:
         """All parameters as JSON values, without those at their value in `later`: what is recorded and hashed."""
         params = self.model_dump(mode="json")
         return {name: value for name, value in params.items() if name not in self.later or value != self.later[name]}
-
-
-def tensors(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a model and its other buffers, without what modules keep in it that is no tensor."""
-    state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    return state | {name: buffer for name, buffer in model.named_buffers() if name not in state}
 
 
 def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:
@@ -263,13 +237,13 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     Args:
         part: what has been applied.
         model: as it is now.
-        before: its `tensors` until then.
+        before: its `named_tensors` until then.
 
     Raises:
         VitinitError: one that neither `touches` nor `sets` names, or that was set (by a base: any parameter) and has
             values that are not finite.
     """
-    after = tensors(model)
+    after = named_tensors(model)
     changed = [name for name, value in after.items() if not same(value, before[name])]
     of_layers = [one for one in part.sets if one != "position"]
     own = {name for layer in attention_layers(model) for name in layer.names_of(*of_layers)} if of_layers else set()
@@ -286,27 +260,40 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
 
 
 def _check(cls: type[Initializer], where: str) -> None:
-    for attribute in ("name", "touches"):
-        if not hasattr(cls, attribute):
-            raise VitinitError(f"initializer class {cls.__qualname__} needs the class variable {attribute!r}")
-    if not isinstance(cls.touches, tuple):
-        raise VitinitError(f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns")
-    if cls.kind not in ("base", "method"):
-        raise VitinitError(f"initializer class {cls.__qualname__}: `kind` must be 'base' or 'method'")
-    if not isinstance(cls.sets, tuple) or not set(cls.sets) <= set(get_args(Part)):
+    what = f"initializer class {cls.__qualname__}"
+    missing = [*([] if hasattr(cls, "name") else ["name"]), *sorted(cls.__abstractmethods__)]
+    if not (cls.touches or cls.sets):
+        missing.append("touches or sets")
+    if missing:
+        raise VitinitError(f"{what} needs {', '.join(missing)}")
+    if (
+        not isinstance(cls.touches, tuple)
+        or not isinstance(cls.sets, tuple)
+        or not set(cls.sets) <= set(get_args(Part))
+    ):
         parts = ", ".join(get_args(Part))
-        raise VitinitError(f"initializer class {cls.__qualname__}: `sets` must be a tuple of some of {parts}")
-    _check_later(cls)
-    _check_defaults(cls)
-    if missing := sorted(cls.__abstractmethods__):
-        raise VitinitError(f"initializer class {cls.__qualname__} must implement {', '.join(missing)}")
+        raise VitinitError(f"{what}: `touches` must be a tuple of patterns, `sets` one of some of {parts}")
+    own = cls.model_construct().__dict__
+    for parameter, value in cls.later.items():
+        if parameter not in own or own[parameter] != value:
+            raise VitinitError(
+                f"{what}: `later` names {parameter!r}, which must be a parameter whose default is {value!r}"
+            )
+    for parameter, default in own.items():
+        try:
+            TypeAdapter(Any).dump_python(default, mode="json", warnings="error")
+        except Exception as error:  # of many types
+            raise VitinitError(
+                f"{what}: the default of {parameter!r}, of type {type(default).__name__}, cannot be recorded: write a "
+                "plain Python number, text, list or mapping"
+            ) from error
     _source_hash(cls)
 
 
-ROOMS = f"{__package__}.bases", f"{__package__}.methods"
 REGISTRY: Registry[type[Initializer]] = Registry(
     "initializer",
-    *ROOMS,
+    f"{__package__}.bases",
+    f"{__package__}.methods",
     group=INITIALIZERS,
     wanted="an Initializer class",
     accepts=lambda value: isinstance(value, type) and issubclass(value, Initializer),
@@ -351,40 +338,10 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
     return {name: source for name in names if (source := _source_hash(get(name)))}
 
 
-def _check_later(cls: type[Initializer]) -> None:
-    for parameter, value in cls.later.items():
-        if parameter not in cls.model_fields or cls.model_fields[parameter].get_default() != value:
-            raise VitinitError(
-                f"initializer class {cls.__qualname__}: `later` names {parameter!r} with {value!r}, which must be a "
-                "parameter with that default"
-            )
-
-
-def _check_defaults(cls: type[Initializer]) -> None:
-    for parameter in cls.model_fields:
-        default = cls.model_construct().__dict__.get(parameter)
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                TypeAdapter(Any).dump_python(default, mode="json")
-        except Exception as error:  # of many types
-            raise VitinitError(
-                f"initializer class {cls.__qualname__}: the default of {parameter!r}, of type "
-                f"{type(default).__name__}, cannot be recorded: write a plain Python number, text, list or mapping"
-            ) from error
-
-
 def names(kind: Literal["base", "method"] | None = None) -> list[str]:
     """Names of all initialisers, or of the bases or the methods alone."""
     look_into_own_folders()
     return [name for name, cls in REGISTRY.by_name().items() if kind in (None, cls.kind)]
-
-
-def _silent() -> list[str]:
-    """Files in our rooms that register nothing."""
-    homes = [f"{cls.__module__}." for cls in REGISTRY.known.values()]
-    files = (module.__name__ for room in ROOMS for module in modules(room))
-    return [f"{file.replace('.', '/')}.py" for file in files if not any(home.startswith(f"{file}.") for home in homes)]
 
 
 def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initializer]:
@@ -414,8 +371,7 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     elif name in REGISTRY.known:
         cls = REGISTRY.known[name]
     else:
-        unknown, silent = unknown_name(kind or "initializer", name, names(kind)), _silent()
-        raise VitinitError(f"{', '.join(silent)} registers nothing (@register); {unknown}") if silent else unknown
+        raise unknown_name(kind or "initializer", name, names(kind))
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls
@@ -447,6 +403,11 @@ def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] 
     if field := _boolean_as_number(params, built):
         raise VitinitError(f"initializer {name!r}: {field} is a number, not true or false")
     return built
+
+
+def build_named(named: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
+    """`build`, from a mapping with `name` and parameters."""
+    return build(named["name"], {key: value for key, value in named.items() if key != "name"}, kind)
 
 
 def _boolean_as_number(params: Mapping[str, Any], built: BaseModel) -> str:

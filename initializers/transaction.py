@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
-from vitinit.initializers.adapters.registry import layer_scales
+from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.errors import VitinitError, plain
 
 WRAPPERS = {

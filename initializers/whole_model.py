@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Attention, Normal, Part, Rule, found
-from vitinit.initializers.adapters.registry import Family, families, kind_of, layer_scales
+from vitinit.initializers.adapters import Family, families, kind_of, layer_scales
 from vitinit.initializers.attention import (
     ATTENTION,
     HEADS,
@@ -26,7 +26,7 @@ from vitinit.initializers.attention import (
     linears_beside,
 )
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Progress
+from vitinit.initializers.registry import Initializer, Job
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
@@ -48,8 +48,8 @@ def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -
     tensor.copy_(nn.init.trunc_normal_(fresh, std=std, generator=generator))
 
 
-def pytorch_default_(module: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
-    """PyTorch's own default of Linear and convolutions: weight and bias both U(+-1/sqrt(fan_in)).
+def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
+    """PyTorch's own default of convolutions: weight and bias both U(+-1/sqrt(fan_in)).
 
     `kaiming_uniform_(a=sqrt(5))` in torch.nn comes to exactly this bound.
     """
@@ -60,7 +60,10 @@ def pytorch_default_(module: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, gene
 
 
 Draw = Callable[[torch.Generator], object]
-FIRST, REST = ("class_token", "position"), 2
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
+FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
+"""What is drawn before all else, by rule, and its name in timm."""
+REST = 2
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """In a model that no adapter knows."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
@@ -108,7 +111,7 @@ def places(model: nn.Module) -> dict[str, Place]:
             found |= _guessed_places(model, name, module)
         if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
-            layer = AttentionLayer(name, module, model.get_submodule(home) if home else None)
+            layer = AttentionLayer(name, module, kind, model.get_submodule(home) if home else None)
             for part in ("query", "key", "value"):
                 for tensor in layer.names_of(part):
                     found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
@@ -199,36 +202,44 @@ def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family
 
 
 class WholeModel(Initializer):
-    """A base. Norms get weight 1 and bias 0, convolutions (the patch embedding) the PyTorch default, gates 1."""
+    """A base. Norms get weight 1 and bias 0, weights are set matrix by matrix, biases are 0, gates 1.
+
+    A convolution counts as the Linear from all that it sees at once to its output channels.
+    """
 
     kind: ClassVar[Literal["base", "method"]] = "base"
     touches: ClassVar[tuple[str, ...]] = ("*",)
 
     @abstractmethod
-    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
-        """Set weight and bias of one Linear."""
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Set a weight, or one matrix of those in its rows: outputs x inputs."""
 
-    def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
-        """`linear`, for bases that treat Linears by what they are for."""
-        self.linear(module, generator)
-
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
-        """Set weight and bias of one convolution."""
-        pytorch_default_(module, generator)
-
-    def convolution_at(
-        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
-    ) -> None:
-        """`convolution`, for bases that treat W_q, W_k and W_v by what they are for."""
-        self.convolution(module, generator)
+    def matrices(self, place: Place) -> int:
+        """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
+        return place.matrices
 
     def joins(self) -> bool:
-        """Return True where W_q, W_k and W_v are drawn as one matrix, so that fused and separate ones differ."""
-        return False
+        """Return True where W_q, W_k and W_v of unknown attention are drawn as one matrix: by `matrices`."""
+        return self.matrices(Place("qkv", 3)) == 1
 
-    @abstractmethod
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
+        """Set a bias."""
+        bias_O.zero_()
+
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+        """Set weight and bias of one convolution, as of a Linear."""
+        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
+        self._rows(weight_OI, place, generator)
+        module.weight.copy_(weight_OI.view(module.weight.shape))
+        if module.bias is not None:
+            self.bias(module.bias, weight_OI.shape[1], place, generator)
+
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set a learned position embedding (`pos_embed`) or class token (`cls_token`)."""
+        """Set a learned position embedding (`pos_embed`) to N(0, 0.02^2), a class token (`cls_token`) to 0."""
+        if name == "pos_embed":
+            draw_normal_(parameter, 0.02, generator)
+        else:
+            parameter.zero_()
 
     def probe(self, parameter: Tensor, generator: torch.Generator) -> None:
         """Set the learned tokens by which a pooling head looks at the others: N(0, 1/D)."""
@@ -236,7 +247,6 @@ class WholeModel(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers."""
-        super().check(model)
         self.without_rule(model)
 
     def without_rule(self, model: nn.Module) -> list[str]:
@@ -253,17 +263,12 @@ class WholeModel(Initializer):
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed."""
         known = families(model)
-        fixed = [
-            name
-            for name, each in model.named_parameters()
-            if not each.requires_grad and _rule(name, known) == "position"
-        ]
-        are, they = ("are", "they are") if len(fixed) > 1 else ("is", "it is")
-        said = f"{', '.join(fixed)} {are} fixed (requires_grad is False): left as {they}"
-        return [said] if fixed else []
+        learned = [name for name, _ in model.named_parameters() if _rule(name, known) == "position"]
+        fixed = [name for name in learned if not model.get_parameter(name).requires_grad]
+        return [f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"] if fixed else []
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Set every parameter but position embeddings that are fixed, at one seed to the same numbers in every library.
 
         Class token and position embedding are drawn first, then the rest in the order of the modules; W_q, W_k and W_v
@@ -272,13 +277,12 @@ class WholeModel(Initializer):
         Raises:
             VitinitError: the model has a parameter that no rule covers.
         """
-        for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
+        for _, draw in sorted(self._draws(model, []), key=lambda draw: draw[0]):
             draw(generator)
 
-    def _draws(self, model: nn.Module, left: list[str] | None = None) -> Iterator[tuple[int, Draw]]:
+    def _draws(self, model: nn.Module, left: list[str]) -> Iterator[tuple[int, Draw]]:
         """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
-        left = [] if left is None else left
-        keeps = bool(getattr(model, BY_NAME, False))
+        by_name = bool(getattr(model, BY_NAME, False))
         known, done, at = families(model), set[int](), places(model)
         scaling = {id(parameter) for parameter in layer_scales(model)}
         first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
@@ -290,67 +294,82 @@ class WholeModel(Initializer):
             if parts:
                 done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
                 yield REST, partial(self._joined, module, parts)
-            every = list(module.named_parameters(recurse=False))
-            own = [one for one in every if id(one[1]) not in done]
-            set_before = [parameter for _, parameter in every if id(parameter) in done]
-            done |= {id(parameter) for _, parameter in own}
-            if not own:
-                continue
-            usual = {"weight", "bias"}
+            every = dict(module.named_parameters(recurse=False))
+            own = {name: parameter for name, parameter in every.items() if id(parameter) not in done}
+            # another module has these too, and has set them; scales are not set
+            kept = [one for one in every.values() if id(one) in done or id(one) in scaling]
+            done |= {id(parameter) for parameter in own.values()}
+            draw: Draw | None = None
             if isinstance(module, nn.Linear):
-                yield REST, _keeping(set_before, partial(self.linear_at, at[path], module))
-            elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
-                yield REST, _keeping(set_before, partial(self.convolution_at, at.get(path, Place()), module))
+                draw = partial(self._linear, module, at[path])
+            elif isinstance(module, Convolution):
+                place = at.get(path, Place())
+                draw = partial(self.convolution, module, place if place.role == "qkv" else Place())
             elif isinstance(module, NORMS):
-                scales = [parameter for _, parameter in own if id(parameter) in scaling]
-                yield REST, _keeping([*set_before, *scales], partial(_reset_, module))
-            else:
-                usual = set()
-            for name, parameter in own:
-                if name not in usual:
-                    full = f"{path}.{name}" if path else name
-                    if keeps and _rule_of(full, parameter, module, known) is None:
-                        left.append(full)
-                    else:
-                        yield self._single(full, parameter, module, known, width)
+                draw = partial(_reset_, module)
+            if draw and own:
+                yield REST, _keeping(kept, draw)
+            for name, parameter in own.items():
+                if draw and name in ("weight", "bias"):
+                    continue
+                full = f"{path}.{name}" if path else name
+                rule = _rule_of(full, parameter, module, known)
+                if rule is None and by_name:
+                    left.append(full)
+                elif rule is None:
+                    raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
+                else:
+                    yield self._single(rule, parameter, width)
 
-    def _single(
-        self, name: str, parameter: Tensor, module: nn.Module, known: list[Family], width: int
-    ) -> tuple[int, Draw]:
+    def _single(self, rule: Rule, parameter: nn.Parameter, width: int) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
-        rule = _rule_of(name, parameter, module, known)
-        if rule is None:
-            raise VitinitError(f"base {self.name!r} has no rule for the parameter {name!r}; {HELP}")
-        if rule == "position" and not parameter.requires_grad:
+        if rule in ("layer_scale", "keep") or (rule == "position" and not parameter.requires_grad):
             return REST, lambda _: None
-        if rule in ("position", "class_token"):
-            called = "pos_embed" if rule == "position" else "cls_token"
-            if (
-                parameter.ndim == 4 and parameter.shape[-1] != width == parameter.shape[1]
-            ):  # as a picture: 1 x D x H x W
-                parameter = parameter.movedim(1, -1)
-            return FIRST.index(rule), lambda generator: self.embedding(called, parameter, generator)
+        if rule in FIRST:
+            called, value = FIRST[rule], parameter.data
+            if value.ndim == 4 and value.shape[-1] != width == value.shape[1]:  # as a picture: 1 x D x H x W
+                value = value.movedim(1, -1)
+            return list(FIRST).index(rule), lambda generator: self.embedding(called, value, generator)
         if rule == "probe":
             return REST, lambda generator: self.probe(parameter, generator)
         if isinstance(rule, Normal):
             std = parameter.shape[-1] ** -0.5 if rule.std is None else rule.std
             return REST, lambda generator: draw_normal_(parameter, std, generator)
-        if rule in ("layer_scale", "keep"):
-            return REST, lambda _: None
-        value = float(rule)
-        return REST, lambda _: parameter.fill_(value)
+        number = float(rule)
+        return REST, lambda _: parameter.fill_(number)
+
+    def _linear(self, module: nn.Linear, place: Place, generator: torch.Generator) -> None:
+        """Set every matrix, then the bias."""
+        self._rows(module.weight, place, generator)
+        if module.bias is not None:
+            self.bias(module.bias, module.in_features, place, generator)
+
+    def _rows(self, weight: Tensor, place: Place, generator: torch.Generator) -> None:
+        count = self.matrices(place)
+        by_head = place.by_head and count > 1
+        shape = (place.heads, place.matrices, -1)
+        joined = weight.unflatten(0, shape).transpose(0, 1).flatten(0, 2) if by_head else weight
+        wholes = joined.split(place.rows) if place.rows and count % place.matrices == 0 else (joined,)
+        for whole in wholes:
+            for weight_OI in whole.unflatten(0, (count // len(wholes), -1)):
+                self.matrix(weight_OI, place, generator)
+        if by_head:
+            weight.copy_(joined.view(place.matrices, place.heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2))
 
     def _joined(self, module: nn.Module, parts: list[Part], generator: torch.Generator) -> None:
         """Set W_q, W_k and W_v as one Linear has them."""
-        layer = AttentionLayer("", module)
-        weights = [layer.weight(part) for part in parts]
-        biases = [layer.bias(part) for part in parts]
         kind = kind_of(module)
-        heads = layer.heads if isinstance(kind, Attention) else _heads(module, weights)
+        weights, biases = [], []
+        for part in parts:
+            held = found(module, part.weight), found(module, part.bias)
+            weights.append(held[0].unflatten(0, (part.of, -1))[part.index])
+            shared = held[1] is not None and len(held[1]) == len(held[0])
+            biases.append(held[1].unflatten(0, (part.of, -1))[part.index] if shared else held[1])
+        heads = found(module, kind.heads) if isinstance(kind, Attention) else _heads(module, weights)
         rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
         linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
         unequal = tuple(rows) if len(set(rows)) > 1 else ()
-        self.linear_at(Place("qkv", len(parts), heads, unequal), linear, generator)
+        self._linear(linear, Place("qkv", len(parts), heads, unequal), generator)
         for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
             weight.copy_(drawn)
         for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
@@ -378,83 +397,6 @@ def _keeping(kept: list[nn.Parameter], draw: Draw) -> Draw:
 
 def _reset_(norm: Any, _: torch.Generator) -> None:
     norm.reset_parameters()
-
-
-class ByMatrix(WholeModel):
-    """A base that sets weights matrix by matrix, by what they are for; biases are 0 unless it says otherwise.
-
-    A convolution counts as the Linear from all that it sees at once to its output channels.
-    """
-
-    @abstractmethod
-    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
-        """Set a weight, or one matrix of those in its rows: outputs x inputs."""
-
-    def matrices(self, place: Place) -> int:
-        """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
-        return place.matrices
-
-    def joins(self) -> bool:
-        """By `matrices`."""
-        return self.matrices(Place("qkv", 3)) == 1
-
-    def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
-        """Set a bias."""
-        bias_O.zero_()
-
-    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
-        """As `linear_at`, of a Linear of which nothing is known."""
-        self.linear_at(Place(), module, generator)
-
-    def linear_at(self, place: Place, module: nn.Linear, generator: torch.Generator) -> None:
-        """Set every matrix, then the bias."""
-        self._rows(module.weight, place, generator)
-        if module.bias is not None:
-            self.bias(module.bias, place, generator)
-
-    def _rows(self, weight: Tensor, place: Place, generator: torch.Generator) -> None:
-        by_head = place.by_head and self.matrices(place) > 1
-        shape = (place.heads, place.matrices, -1)
-        joined = weight.unflatten(0, shape).transpose(0, 1).flatten(0, 2) if by_head else weight
-        for weight_OI in _split(joined, place, self.matrices(place)):
-            self.matrix(weight_OI, place, generator)
-        if by_head:
-            weight.copy_(joined.view(place.matrices, place.heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2))
-
-    def convolution_at(
-        self, place: Place, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator
-    ) -> None:
-        """As a Linear where it gives queries, keys and values."""
-        if place.role != "qkv":
-            self.convolution(module, generator)
-            return
-        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
-        self._rows(weight_OI, place, generator)
-        module.weight.copy_(weight_OI.view(module.weight.shape))
-        if module.bias is not None:
-            self.bias(module.bias, place, generator)
-
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
-        """As a Linear."""
-        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
-        self.matrix(weight_OI, Place(), generator)
-        module.weight.copy_(weight_OI.view(module.weight.shape))
-        if module.bias is not None:
-            module.bias.zero_()
-
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Position embedding N(0, 0.02^2), class token 0."""
-        if name == "pos_embed":
-            draw_normal_(parameter, 0.02, generator)
-        else:
-            parameter.zero_()
-
-
-def _split(weight: Tensor, place: Place, count: int) -> list[Tensor]:
-    """A weight as so many matrices: all of it, or each of the place's in equally many of equal size."""
-    apart = bool(place.rows) and count % place.matrices == 0
-    wholes = weight.split(place.rows) if apart else (weight,)
-    return [part for whole in wholes for part in whole.unflatten(0, (count // len(wholes), -1))]
 
 
 def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:

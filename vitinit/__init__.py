@@ -17,13 +17,15 @@ import math
 import operator
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from html import escape
+from importlib import import_module
+from itertools import zip_longest
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from vitinit.initializers.errors import VitinitError, brief
 
@@ -31,9 +33,8 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
-    from vitinit.initializers.adapters.registry import register, unregister
+    from vitinit.initializers.adapters import register, unregister
     from vitinit.initializers.check import Check, Finding, Layer
-    from vitinit.initializers.registry import Initializer
     from vitinit.results import Run, epochs, load, records
     from vitinit.studies import StudyResults, run, study
 
@@ -65,34 +66,25 @@ __all__ = [
     "study",
     "unregister",
 ]
-MOST_IMAGES = 2**20
-"""Images that a method may ask for."""
 WIDTH = 80
 """Columns that a report has at most."""
 
 
+HOMES = {
+    "initializers.check": ("Check", "Finding", "Layer"),
+    "initializers.adapter": ("Adapter", "Attention", "Normal", "Part", "fused", "linear"),
+    "initializers.adapters": ("register", "unregister"),
+    "results": ("Run", "epochs", "load", "records"),
+    "studies": ("StudyResults", "run", "study"),
+}
+"""Public names by the module that they are in."""
+
+
 def __getattr__(name: str) -> Any:
     """Import what needs torch on first use: that takes seconds."""
-    if name in ("Check", "Finding", "Layer"):
-        from vitinit.initializers import check
-
-        return getattr(check, name)
-    if name in ("Adapter", "Attention", "Normal", "Part", "fused", "linear"):
-        from vitinit.initializers import adapter
-
-        return getattr(adapter, name)
-    if name in ("register", "unregister"):
-        from vitinit.initializers.adapters import registry
-
-        return getattr(registry, name)
-    if name in ("Run", "epochs", "load", "records"):
-        from vitinit import results
-
-        return getattr(results, name)
-    if name in ("StudyResults", "run", "study"):
-        from importlib import import_module
-
-        return getattr(import_module("vitinit.studies"), name)
+    for module, names in HOMES.items():
+        if name in names:
+            return getattr(import_module(f"vitinit.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -112,8 +104,7 @@ class Known:
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
-        first, *_ = self.text.split("\n")
-        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {first}")
+        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}")
 
 
 class _Listed(list[Known]):
@@ -122,13 +113,9 @@ class _Listed(list[Known]):
     def __repr__(self) -> str:
         lines = [f"{'name':<19}{'kind':<8}{'arXiv':<12}parameters"]
         for one in self:
-            first, *rest = one.papers or ("",)
-            papers = [first, *rest]
-            names = textwrap.wrap(", ".join(one.parameters), WIDTH - 39)
-            for row in range(max(len(papers), len(names))):
-                said = (one.name, one.kind) if row == 0 else ("", "")
-                paper, parameters = (column[row] if row < len(column) else "" for column in (papers, names))
-                lines.append(f"{said[0]:<18} {said[1]:<8}{paper:<12}{parameters}".rstrip())
+            columns = [one.name], [one.kind], one.papers, textwrap.wrap(", ".join(one.parameters), WIDTH - 39)
+            rows = zip_longest(*columns, fillvalue="")
+            lines += [f"{name:<18} {kind:<8}{paper:<12}{names}".rstrip() for name, kind, paper, names in rows]
         return "\n".join([*lines, "What one does, with all defaults: print(vitinit.catalogue()[0])"])
 
 
@@ -139,15 +126,13 @@ def catalogue(kind: Literal["base", "method"] | None = None) -> list[Known]:
     """
     from vitinit.initializers import registry
 
-    return _Listed(_known(registry.get(name)) for name in registry.names(kind))
-
-
-def _known(cls: type[Initializer]) -> Known:
-    text = cls.__doc__ or ""
-    papers = tuple(re.findall(r"\b\d{4}\.\d{4,5}\b", text.partition("\n\n")[0]))
-    defaults = cls.model_construct().model_dump(mode="json")
-    parameters = {name: defaults.get(name, "(to be given)") for name in cls.model_fields}
-    return Known(cls.name, cls.kind, parameters, papers, text)
+    listed = _Listed()
+    for cls in map(registry.get, registry.names(kind)):
+        text, defaults = cls.__doc__ or "", cls.model_construct().model_dump(mode="json")
+        papers = tuple(re.findall(r"\b\d{4}\.\d{4,5}\b", text.partition("\n\n")[0]))
+        parameters = {name: defaults.get(name, "(to be given)") for name in cls.model_fields}
+        listed.append(Known(cls.name, cls.kind, parameters, papers, text))
+    return listed
 
 
 @dataclass(frozen=True)
@@ -190,95 +175,64 @@ class Report:
     called: tuple[str, ...] = ()
     """Base and method, with those of their parameters that are not at their defaults."""
 
+    def _aim(self) -> str:
+        if self.attention_on_target is None:
+            return "aim: no attention maps"
+        share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
+        return f"aim: {share} (uniform: {self.uniform:.3f})"
+
+    def _stayed(self) -> list[str]:
+        left = [f"{name} keeps its base: not between tokens" for name in self.beside if self.method]
+        return [*left, *(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+
     def __str__(self) -> str:
         """Return the summary: what, on which layers, norms, what it aims at, what stayed. `details` has all."""
-        return "\n".join(_short(line, WIDTH) for line in self._summary())
-
-    def _summary(self) -> list[str]:
-        asked = [*self.called, *([f"layer scales: {self.layer_scale:g}"] if self.layer_scale is not None else [])]
+        scales = [f"layer scales: {self.layer_scale:g}"] if self.layer_scale is not None else []
         before, after = (math.hypot(*(getattr(one, side) for one in self.changes)) for side in ("before", "after"))
         names = [change.name for change in self.changes]
-        where = f": {names[0]} to {names[-1]}" if len(names) > 1 else f": {''.join(names)}" if names else ""
-        aim = "aim: no attention maps"
-        if self.attention_on_target is not None:
-            share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
-            aim = f"aim: {share} (uniform: {self.uniform:.3f})"
-        left = self.beside if self.method else ()
-        stayed = [*left, *(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
-        more = f"; and {len(stayed) - 1} more" if len(stayed) > 1 else ""
-        room = WIDTH - len("also: ") - len(more)
-        also = (
-            stayed[0] if stayed and len(stayed[0]) <= room else f"{stayed[0][: room - 3]}..." if stayed else "nothing"
-        )
-        return [
-            _cut("; ".join(asked)),
-            _cut(f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}"),
+        where = f": {names[0]} to {names[-1]}" if names else ""
+        stayed = self._stayed()
+        more = f" (and {len(stayed) - 1} more in details())" if len(stayed) > 1 else ""
+        also = _cut(stayed[0], WIDTH - len("also: ") - len(more)) if stayed else "all else stayed"
+        lines = [
+            "; ".join([*self.called, *scales]),
+            f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}",
             f"their norm together: {before:.4g} before, {after:.4g} after",
-            aim,
-            f"also: {also}{more}" if stayed else "also: nothing; all else stayed (report.details() has every tensor)",
+            self._aim(),
+            f"also: {also}{more}",
         ]
+        return "\n".join(_cut(line, WIDTH) for line in lines)
 
     def details(self) -> str:
         """Return everything: each tensor with its norm before and after, and all remarks."""
-        lines = [f"{self.model}, seed {self.seed}", *map(_wrapped, self.called)]
+        lines = [f"{self.model}, seed {self.seed}", *self.called]
         if self.layer_scale is not None:
             lines.append(f"layer scales: {self.layer_scale:g}")
         lines.append(f"{len(self.changes)} tensors changed; Frobenius norm before and after:")
-        for change in self.changes:
-            shape = " x ".join(map(str, change.shape)) or "1"
-            name = _short(change.name, WIDTH - 2 - 20 - 2 * 11)
-            lines.append(f"  {name:<36}{shape:>20}{change.before:>11.4g}{change.after:>11.4g}")
-        if self.attention_on_target is not None:
-            lines.append(f"attention of the first layer on its target: {self.attention_on_target:.3f}")
-            lines.append(f"(uniform attention has {self.uniform:.3f} there)")
-        lines += [f"not between tokens, left to the base: {name}" for name in self.beside if self.method]
-        lines += [f"to exclude from training: {name}" for name in self.untrained]
-        lines += map(_wrapped, self.remarks)
-        return "\n".join(_short(line, WIDTH) for line in "\n".join(lines).splitlines())
-
-    def _repr_html_(self) -> str:
-        """Return the summary for a notebook, with the table of tensors folded."""
-        rows = "".join(
-            f"<tr><td>{escape(one.name)}</td><td>{' × '.join(map(str, one.shape)) or 1}</td>"
-            f"<td>{one.before:.4g}</td><td>{one.after:.4g}</td></tr>"
-            for one in self.changes
-        )
-        head = "<tr><th>tensor</th><th>shape</th><th>norm before</th><th>after</th></tr>"
-        said = "".join(f"<li>{escape(line)}</li>" for line in [*self._summary()[:4], *self.beside, *self.remarks])
-        return f"<ul>{said}</ul><details><summary>tensors</summary><table>{head}{rows}</table></details>"
+        for one in self.changes:
+            shape = " x ".join(map(str, one.shape)) or "1"
+            lines.append(f"  {one.name[-36:]:<36}{shape:>20}{one.before:>11.4g}{one.after:>11.4g}")
+        lines += [self._aim(), *self._stayed()]
+        return "\n".join(line if len(line) <= WIDTH else _wrapped(line) for line in lines)
 
 
-def _cut(text: str) -> str:
-    """The beginning of a line says most here."""
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
-
-
-def _short(text: str, width: int) -> str:
-    """The end of a name says most, and stays."""
-    return text if len(text) <= width else "..." + text[3 - width :]
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
 def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
-def _called(part: Initializer) -> str:
-    given = ", ".join(f"{name}={value!r}" for name, value in _asked(part).items())
-    return f"{part.kind}: {part.name}" + (f"({given})" if given else "")
-
-
 def _asked(part: BaseModel) -> dict[str, Any]:
     """The parameters that are not at their defaults; one that is a model by its name, where that says all."""
     asked: dict[str, Any] = {}
-    try:
-        plain = type(part)()
-    except ValidationError:  # what has no default, such as the path of a file, is asked for
-        plain = type(part).model_construct()
+    defaults = type(part).model_construct()
     for name in type(part).model_fields:
-        value = getattr(part, name)
-        if value != getattr(plain, name, None):
-            named = {"name": value.name} if hasattr(value, "name") else {}
-            inner = {**named, **_asked(value)} if isinstance(value, BaseModel) else {}
+        value, inner = getattr(part, name), {}
+        if value != getattr(defaults, name, None):
+            if isinstance(value, BaseModel):
+                inner = {**({"name": value.name} if hasattr(value, "name") else {}), **_asked(value)}
             asked[name] = inner["name"] if inner.keys() == {"name"} else inner or value
     return asked
 
@@ -296,8 +250,8 @@ def initialize(
     """Set the weights of a model in place: by a base, by a method over it, or by a method over what is there.
 
     All or nothing: a model for which the method is not made is refused before anything is changed, and when anything
-    is raised on the way every tensor is as it was. Global random state, training mode, types, devices, hooks and
-    `requires_grad` stay as they are; what a method means to stay untrained (`conv_filters`) is in the report. Weights
+    is raised on the way every tensor is as it was. Training mode, types, devices, hooks and `requires_grad` stay as
+    they are, and global random state is not touched; what a method means to stay untrained (`conv_filters`) is in the report. Weights
     of other types are computed in float32 and rounded once. At one seed the numbers are those of a run of the
     benchmark, unless they depend on `images`, and, where libraries have the same tensors, the same function in all.
 
@@ -324,13 +278,13 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    import torch
-
     from vitinit.initializers.apply import METHODS, Meant, apply
+    from vitinit.initializers.attention import attention_beside
     from vitinit.initializers.foreign import contained
-    from vitinit.initializers.registry import Resources
+    from vitinit.initializers.initialize import on_pseudo_input
+    from vitinit.initializers.registry import Job, build_named
     from vitinit.initializers.streams import stream
-    from vitinit.initializers.transaction import named_tensors, scratch
+    from vitinit.initializers.transaction import named_tensors, same, scratch
 
     if method is None and base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
@@ -338,53 +292,61 @@ def initialize(
         seed = operator.index(seed)
     except TypeError:
         raise VitinitError(f"seed must be an integer, not {brief(seed)}") from None
-    if abs(seed) >= 2**64:
-        raise VitinitError(f"seed must be an integer of at most 64 bits, not {brief(seed)}")
-    asked = _parts(method, base, params)
-    what = " over ".join(part.name for part, _ in reversed(asked))
-    with contained(what), scratch(model) as copied:
+    if method is None and params:
+        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+    asked = [{**_named("base", base)}] if base is not None else []
+    if method is not None:
+        named = _named("method", method)
+        if twice := sorted(params.keys() & named.keys()):
+            raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
+        asked.append({**named, **params})
+    kinds: tuple[Literal["base", "method"], ...] = ("base", "method") if base is not None else ("method",)
+    parts = [build_named(named, kind) for named, kind in zip(asked, kinds, strict=False)]
+    with contained(" over ".join(part.name for part in reversed(parts))), scratch(model) as copied:
         before = {name: tensor.detach().clone() for name, tensor in named_tensors(model).items()}
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
-        suited = [
-            part.for_model(copied, base is not None, given) if _fits(part, copied) else (part, "")
-            for part, given in asked
-        ]
-        parts = [part for part, _ in suited]
-        resources = Resources(training_images=None if images is None else _training_images(copied, images, seed))
-        applied = apply(copied, parts, lambda name: stream(seed, name), resources=resources)
-        aimed = _aimed(copied, applied.aim)
-        faint = bool(aimed) and aimed["attention_on_target"] < 2 * aimed["uniform"]
-        remarks = [
-            f"{part.kind} {part.name}: {said}"
-            for part, (_, chosen) in zip(parts, suited, strict=True)
-            for said in (chosen, *part.notes(copied), part.advice() if faint else "")
-            if said
-        ]
+        remarks = []
+        for at, named in enumerate(asked):
+            with suppress(VitinitError):  # where it does not fit, `apply` says why
+                parts[at], chosen = parts[at].for_model(copied, base is not None, named)
+                remarks += [f"{parts[at].kind} {parts[at].name}: {chosen}"] if chosen else []
+        job = Job(training_images=None if images is None else _training_images(copied, images, seed))
+        applied = apply(copied, parts, lambda name: stream(seed, name), job)
+        mass = uniform = None
+        if applied.aim is not None:
+            mass, uniform = on_pseudo_input(copied, applied.aim).mass, 1 / applied.aim.targets_LHNN.shape[-1]
+            if mass < 2 * uniform and parts[-1].name != "placebo":
+                remarks.append("attention on its target is hardly more than uniform")
+        remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
         remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
-        beside, untrained = _beside(copied), _untrained(copied, parts)
-    try:
-        changes = _changes(before, named_tensors(model))
-    except BaseException:  # Ctrl-C while norms are computed: nothing is changed by a call that did not return
-        with torch.no_grad():
-            for name, tensor in named_tensors(model).items():
-                tensor.copy_(before[name])
-        raise
-    described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
+        trained = [name for name, parameter in copied.named_parameters() if parameter.requires_grad]
+        for part in parts:
+            part.freeze(copied)
+        untrained = tuple(name for name in trained if not copied.get_parameter(name).requires_grad)
+        after = named_tensors(copied)
+        changes = tuple(
+            Change(name, tuple(old.shape), *(float(one.detach().cpu().double().norm()) for one in (old, after[name])))
+            for name, old in before.items()
+            if not same(old.to(after[name].dtype), after[name])
+        )
     if method is not None:
         METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
+    described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
+    given = [(part, ", ".join(f"{name}={value!r}" for name, value in _asked(part).items())) for part in parts]
     return Report(
         model=type(model).__name__,
         base=described.get("base"),
         method=described.get("method"),
         seed=seed,
         changes=changes,
-        **aimed,
-        beside=beside,
+        attention_on_target=mass,
+        uniform=uniform,
+        beside=tuple(attention_beside(model)),
         layer_scale=None if layer_scale is None else float(layer_scale),
         untrained=untrained,
         remarks=tuple(remarks),
-        called=tuple(map(_called, parts)),
+        called=tuple(f"{part.kind}: {part.name}" + (f"({asked})" if asked else "") for part, asked in given),
     )
 
 
@@ -425,34 +387,14 @@ def check(
     return check(model, images, labels, classes, seed, image_size)
 
 
-def _parts(method: Any, base: Any, params: dict[str, Any]) -> list[tuple[Initializer, Mapping[str, Any]]]:
-    """Base and method, each with the parameters that were given."""
-    from vitinit.initializers import registry
-
-    if method is None and params:
-        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
-    if isinstance(method, Mapping) and isinstance(method.get("name"), str):
-        if twice := sorted(params.keys() & method.keys()):
-            raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
-        method, params = method["name"], {**{key: value for key, value in method.items() if key != "name"}, **params}
-    if not isinstance(method, str | None):
+def _named(kind: str, given: Any) -> Mapping[str, Any]:
+    """A base or a method as a mapping with `name`."""
+    named = {"name": given} if isinstance(given, str) else given
+    if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
         raise VitinitError(
-            f"method must be the name of a method, or a mapping with `name` and parameters, not {type(method).__name__}"
+            f"{kind} must be the name of a {kind}, or a mapping with `name` and parameters, not {brief(given)}"
         )
-    named = dict(base) if isinstance(base, Mapping) else {"name": base}
-    if base is not None and not isinstance(named.get("name"), str):
-        raise VitinitError("base must be the name of a base, or a mapping with `name` and parameters")
-    parts = [(registry.build(named.pop("name"), named, "base"), named)] if base is not None else []
-    return parts + ([(registry.build(method, params, "method"), params)] if method is not None else [])
-
-
-def _fits(part: Initializer, model: nn.Module) -> bool:
-    """Return True where a part takes the model; where it does not, `apply` says why."""
-    try:
-        part.check(model)
-    except VitinitError:
-        return False
-    return True
+    return named
 
 
 def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int], Tensor]:
@@ -463,14 +405,10 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 
     if not isinstance(images, torch.Tensor) or images.ndim != 4 or not len(images):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
-    if images.layout != torch.strided or images.is_meta or images.is_quantized or images.is_complex():
-        raise VitinitError("images must hold plain numbers: not sparse, quantised, complex or on the meta device")
     if not images.is_floating_point():
         raise VitinitError(f"images must be normalised as in training, and {images.dtype} has whole numbers alone")
 
     def chosen(count: int) -> Tensor:
-        if count > MOST_IMAGES:
-            raise VitinitError(f"at most {MOST_IMAGES:,} images can be looked at, not {brief(count)}")
         if len(images) > count:
             numbers = torch.randperm(len(images), generator=stream(seed, "init/images"))[:count]
         else:  # all, and all equally often: what is measured on them is what it is on the batch
@@ -495,7 +433,7 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
 def _set_layer_scales(model: nn.Module, value: float) -> None:
     import torch
 
-    from vitinit.initializers.adapters.registry import layer_scales
+    from vitinit.initializers.adapters import layer_scales
 
     most = torch.finfo(torch.float32).max
     if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= most:
@@ -505,38 +443,3 @@ def _set_layer_scales(model: nn.Module, value: float) -> None:
         raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
     for scale in scales:
         scale.detach().fill_(float(value))
-
-
-def _untrained(model: nn.Module, parts: Iterable[Initializer]) -> tuple[str, ...]:
-    """Return the names of what the parts exclude from training; the copy that they are given is changed."""
-    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for part in parts:
-        part.freeze(model)
-    return tuple(name for name, p in model.named_parameters() if name in trained and not p.requires_grad)
-
-
-def _changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> tuple[Change, ...]:
-    from vitinit.initializers.transaction import same
-
-    return tuple(
-        Change(name, tuple(old.shape), *(float(value.detach().cpu().double().norm()) for value in (old, now[name])))
-        for name, old in before.items()
-        if not same(old, now[name])
-    )
-
-
-def _aimed(model: nn.Module, aim: Any) -> dict[str, float]:
-    from vitinit.initializers.initialize import on_pseudo_input
-    from vitinit.initializers.registry import Aim
-
-    if aim is None:
-        return {}
-    wanted: Aim = aim if isinstance(aim, Aim) else Aim(aim[None])
-    mass = on_pseudo_input(model, wanted).mass
-    return {"attention_on_target": mass, "uniform": 1 / wanted.targets_LHNN.shape[-1]}
-
-
-def _beside(model: nn.Module) -> tuple[str, ...]:
-    from vitinit.initializers.attention import attention_beside
-
-    return tuple(attention_beside(model))

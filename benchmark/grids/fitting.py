@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.models import registry as families
 from vitinit.benchmark.models.build import CLASSES, counts, parameter_count, without_values
@@ -71,19 +71,8 @@ def empty_model(model: BaseModelSpec) -> nn.Module:
     return without_values(model, CLASSES)
 
 
-class Fit(NamedTuple):
-    """Compatibility of one initialiser, at its defaults, with one family."""
-
-    misfit: str = ""
-    """Reason why it does not fit, with the family's name for the model; empty where it does."""
-    ours: str = ""
-    """Part of it that is in no paper; empty where there is none."""
-    condition: str = ""
-    """On what it depends, where the defaults do not say."""
-
-
-def fits() -> dict[str, dict[str, dict[str, Fit]]]:
-    """Return what fits what: of base and method, by initialiser and `arch`, asked of each family's smallest preset."""
+def fits() -> dict[str, dict[str, dict[str, str]]]:
+    """Return `verdict` of base and method, by initialiser and `arch`, asked of each family's smallest preset."""
     from vitinit.initializers import registry
 
     size = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE}
@@ -99,20 +88,13 @@ def fits() -> dict[str, dict[str, dict[str, Fit]]]:
     }
 
 
-def verdict(model: BaseModelSpec, name: str, kind: Any) -> Fit:
-    """Return the compatibility of an initialiser at its defaults with a model, or the parameter that it lacks."""
-    from vitinit.initializers import registry
-
-    if condition := registry.get(name).condition:
-        return Fit(condition=condition)
+def verdict(model: BaseModelSpec, name: str, kind: Any) -> str:
+    """Return why an initialiser at its defaults does not fit a model, or the parameter that it lacks; or nothing."""
     try:
         part = resolve_initializer({"name": name}, kind)
-        if why := misfit(model, *((part, None) if kind == "base" else (UNDER, part))):
-            return Fit(misfit=why)
-        with contained(f"{kind} {name!r}"):
-            return Fit(ours=registry.build(name, part.params, kind).ours(empty_model(model)))
     except VitinitError as error:
-        return Fit(misfit=str(error))
+        return str(error)
+    return misfit(model, *((part, None) if kind == "base" else (UNDER, part)))
 
 
 def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
@@ -121,8 +103,7 @@ def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
     from vitinit.initializers.whole_model import WholeModel
 
     found, empty = counts(model), empty_model(model)
-    verdicts = {name: verdict(model, name, "method") for name in registry.names("method")}
-    fit = [name for name, one in verdicts.items() if not (one.misfit or one.condition)]
+    fit = [name for name in registry.names("method") if not verdict(model, name, "method")]
     said = [
         f"{model.describe()} at {model.image_size} px: {found.parameters / 1e6:.3g} M parameters, "
         f"{found.operations / 1e9:.3g} GFLOP a forward pass",

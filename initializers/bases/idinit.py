@@ -6,14 +6,14 @@ from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.whole_model import Place, WholeModel
 
 
 @register
-class IdInit(ByMatrix):
+class IdInit(WholeModel):
     """IDInit (arXiv 2503.04626, ICLR 2025), our reading: no code of its authors was found.
 
     With m outputs and n inputs, a weight is `tau` where i = j modulo min(m, n), and 0 elsewhere, plus noise of
@@ -29,10 +29,6 @@ class IdInit(ByMatrix):
     tau: PositiveFloat = 1.0
     eps: PositiveFloat = 1e-6
     loose: NonNegativeFloat = 1e-6
-
-    def ours(self, model: nn.Module) -> str:
-        """All of it."""
-        return "our reading of the paper; no code of its authors was found"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set an identity of `tau`, or nearly 0 at the end of a branch."""

@@ -10,14 +10,21 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import ByMatrix, Place, draw_normal_, draw_uniform_, draw_xavier_uniform_
+from vitinit.initializers.whole_model import (
+    Convolution,
+    Place,
+    WholeModel,
+    draw_normal_,
+    draw_uniform_,
+    draw_xavier_uniform_,
+)
 
 CUT = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at -2 and 2."""
 
 
 @register
-class JaxVit(ByMatrix):
+class JaxVit(WholeModel):
     """google-research/big_vision's Vision Transformer (`vit.py`).
 
     Weights are Xavier uniform, U(+-sqrt(6 / (inputs + outputs))), the head is 0. The patch embedding is a normal of
@@ -50,14 +57,17 @@ class JaxVit(ByMatrix):
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
-    def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
         """0; of an MLP N(0, 1e-6^2); of the head as asked."""
         bias_O.fill_(self.head_bias if place.role == "head" else 0.0)
         if place.role in ("mlp_in", "mlp_out"):
             draw_normal_(bias_O, 1e-6, generator)
 
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
         """Flax's `lecun_normal`, bias 0."""
+        if place.role == "qkv":
+            super().convolution(module, place, generator)
+            return
         _lecun_normal_(module.weight, module.weight[0].numel(), generator)
         if module.bias is not None:
             module.bias.zero_()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import WholeModel, draw_normal_, pytorch_default_
+from vitinit.initializers.whole_model import Place, WholeModel, draw_uniform_
 
 
 @register
@@ -21,13 +22,18 @@ class KaimingUniform(WholeModel):
 
     name: ClassVar[str] = "kaiming_uniform"
 
-    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
-        """Weight and bias U(+-1/sqrt(fan_in))."""
-        pytorch_default_(module, generator)
+    def matrices(self, place: Place) -> int:
+        """W_q, W_k and W_v have one fan_in."""
+        return 1
 
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Position embedding N(0, 0.02^2), class token 0."""
-        if name == "pos_embed":
-            draw_normal_(parameter, 0.02, generator)
-        else:
-            parameter.zero_()
+    def joins(self) -> bool:
+        """Every Linear is drawn alone."""
+        return False
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """U(+-1/sqrt(fan_in))."""
+        draw_uniform_(weight_OI, 1 / math.sqrt(weight_OI.shape[1]), generator)
+
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
+        """U(+-1/sqrt(fan_in))."""
+        draw_uniform_(bias_O, 1 / math.sqrt(fan_in), generator)

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import torch
 from pydantic import PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
-    ByMatrix,
+    Convolution,
     Place,
+    WholeModel,
     draw_normal_,
     draw_trunc_normal_,
     draw_xavier_uniform_,
@@ -20,7 +21,7 @@ from vitinit.initializers.whole_model import (
 
 
 @register
-class Mae(ByMatrix):
+class Mae(WholeModel):
     """facebookresearch/mae's encoder (`models_mae.py`), and the head that it is fine-tuned with.
 
     All weights, the patch embedding's too, are U(+-sqrt(6 / (inputs + outputs))), biases 0, the class token N(0,
@@ -45,8 +46,11 @@ class Mae(ByMatrix):
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
+        if place.role == "qkv":
+            super().convolution(module, place, generator)
+            return
         pytorch_default_(module, generator)
         weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
         draw_xavier_uniform_(weight_OI, generator)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import ByMatrix, Place, draw_normal_, draw_xavier_uniform_
+from vitinit.initializers.whole_model import Place, WholeModel, draw_normal_, draw_xavier_uniform_
 
 
 @register
-class MocoV3(ByMatrix):
+class MocoV3(WholeModel):
     """facebookresearch/moco-v3's Vision Transformer (`vits.py`).
 
     All weights, the patch embedding's too, are U(+-sqrt(6 / (inputs + outputs))), W_q, W_k and W_v each on its own.

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.whole_model import Place, WholeModel
 
 
 @register
-class Orthogonal(ByMatrix):
+class Orthogonal(WholeModel):
     """Orthogonal initialisation (Saxe et al., arXiv 1312.6120), by `torch.nn.init.orthogonal_`; biases are 0.
 
     Rows are orthonormal, or columns where these are fewer, times `gain`.

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.whole_model import Place, WholeModel
 
 TINY = 1e-8
 """Upper bound of the rounding error of sines that are 0."""
 
 
 @register
-class Sinusoidal(ByMatrix):
+class Sinusoidal(WholeModel):
     """Sinusoidal initialisation (arXiv 2505.12909, NeurIPS 2025): W_ij = a sin(i (2 pi j / n + 2 pi / m)), biases 0.
 
     i = 1 to m counts outputs, j = 0 to n - 1 inputs, and a makes the variance of all entries the one asked for. The

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.whole_model import ByMatrix, Place, draw_normal_
+from vitinit.initializers.whole_model import Place, WholeModel, draw_normal_
 
 
 @register
-class Spectral(ByMatrix):
+class Spectral(WholeModel):
     """The spectral condition (Yang et al., arXiv 2310.17813): spectral norm sqrt(outputs / inputs); biases are 0.
 
     `orthogonal` has exactly that norm. `normal` has the paper's standard deviation, min(1, sqrt(outputs / inputs)) /

@@ -6,12 +6,13 @@ import math
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
-    ByMatrix,
+    Convolution,
     Place,
+    WholeModel,
     draw_normal_,
     draw_trunc_normal_,
     draw_uniform_,
@@ -20,7 +21,7 @@ from vitinit.initializers.whole_model import (
 
 
 @register
-class TorchvisionVit(ByMatrix):
+class TorchvisionVit(WholeModel):
     """torchvision's `VisionTransformer`, attention included, which is that of `nn.MultiheadAttention`.
 
     W_q, W_k and W_v together, and MLPs, are U(+-sqrt(6 / (inputs + outputs))), W_proj is U(+-1 / sqrt(D)), the head
@@ -48,14 +49,17 @@ class TorchvisionVit(ByMatrix):
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
-    def bias(self, bias_O: Tensor, place: Place, generator: torch.Generator) -> None:
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
         """0; of an MLP N(0, 1e-6^2)."""
         bias_O.zero_()
         if place.role in ("mlp_in", "mlp_out"):
             draw_normal_(bias_O, 1e-6, generator)
 
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
         """Trunc-normal of variance 1 / fan_in, bias 0."""
+        if place.role == "qkv":
+            super().convolution(module, place, generator)
+            return
         draw_trunc_normal_(module.weight, math.sqrt(1 / module.weight[0].numel()), generator)
         if module.bias is not None:
             module.bias.zero_()

@@ -6,10 +6,17 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import WholeModel, draw_normal_, draw_trunc_normal_
+from vitinit.initializers.whole_model import (
+    Convolution,
+    Place,
+    WholeModel,
+    draw_normal_,
+    draw_trunc_normal_,
+    pytorch_default_,
+)
 
 
 @register
@@ -29,12 +36,22 @@ class TruncNormal(WholeModel):
 
     std: PositiveFloat | Literal["kaiming"] = 0.02
 
-    def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
-        """Weight trunc-normal, bias 0."""
-        std = (3 * module.in_features) ** -0.5 if self.std == "kaiming" else self.std
-        draw_trunc_normal_(module.weight, std, generator)
-        if module.bias is not None:
-            module.bias.zero_()
+    def matrices(self, place: Place) -> int:
+        """W_q, W_k and W_v have one standard deviation."""
+        return 1
+
+    def joins(self) -> bool:
+        """Every Linear is drawn alone."""
+        return False
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+        """Trunc-normal."""
+        std = (3 * weight_OI.shape[1]) ** -0.5 if self.std == "kaiming" else self.std
+        draw_trunc_normal_(weight_OI, std, generator)
+
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+        """PyTorch's default."""
+        pytorch_default_(module, generator)
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Position embedding trunc-normal, class token N(0, 1e-6^2)."""

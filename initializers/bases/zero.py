@@ -6,14 +6,14 @@ import math
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import ByMatrix, Place
+from vitinit.initializers.whole_model import Convolution, Place, WholeModel
 
 
 @register
-class Zero(ByMatrix):
+class Zero(WholeModel):
     """ZerO (Zhao et al., TMLR 2022, arXiv 2110.12661): identities and Hadamard transforms; biases 0.
 
     A weight of m outputs and n inputs is the first m rows of the identity, or where m > n the corner of a Hadamard
@@ -32,10 +32,6 @@ class Zero(ByMatrix):
     """The constant: 2^(-k/2) in the released code, 2^(-(k-1)/2) in the paper."""
     last_of_branch: Literal["zero", "identity"] = "zero"
 
-    def ours(self, model: nn.Module) -> str:
-        """On all models: the paper has none of them."""
-        return "the paper has convolutional networks; last Linear of a branch 0, patch embedding as a Linear"
-
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""
         outputs, inputs = weight_OI.shape
@@ -48,10 +44,10 @@ class Zero(ByMatrix):
             constant = 2 ** (-(order - (self.hadamard == "paper")) / 2)
             weight_OI.copy_(constant * hadamard(order)[:outputs, :inputs])
 
-    def convolution(self, module: nn.Conv1d | nn.Conv2d | nn.Conv3d, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
         """As a Linear where patches do not overlap, else by the middle of the kernel; bias 0."""
-        if module.stride == module.kernel_size:
-            super().convolution(module, generator)
+        if place.role == "qkv" or module.stride == module.kernel_size:
+            super().convolution(module, place, generator)
             return
         module.weight.zero_()
         index: Any = (..., *(size // 2 for size in module.kernel_size))

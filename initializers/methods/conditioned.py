@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 from vitinit.initializers.threads import one_thread
 
 
@@ -26,7 +26,6 @@ class Conditioned(Initializer):
     """
 
     name: ClassVar[str] = "conditioned"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight")
 
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
 
@@ -44,7 +43,7 @@ class Conditioned(Initializer):
                 raise VitinitError(f"method 'conditioned': {layer.name} has {rows} features and no slices of {width}")
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite W_q and W_k, and unless it is kept W_v, of every attention layer."""
         for layer in attention_layers(model):
             heads, features, width = layer.query_HdD.shape

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.attention import family
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Progress, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.whole_model import draw_uniform_
 
 
@@ -65,7 +65,7 @@ class ConvFilters(Initializer):
             layer.requires_grad_(False)
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite weight and bias of every depthwise convolution."""
         for layer in spatial_filters(model):
             channels, _, side, _ = layer.weight.shape

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import attention_layers, family, token_grid
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Aim, Initializer, Progress, register
+from vitinit.initializers.registry import Aim, Initializer, Job, register
 from vitinit.initializers.targets import impulse_targets
 from vitinit.initializers.whole_model import draw_trunc_normal_
 
@@ -87,7 +87,7 @@ class ConvitGpsa(Initializer):
                 layer.module.gating_param.requires_grad_(False)
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim | None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
         draw_trunc_normal_(_class_token(model), 0.02, generator)
         gpsa = [layer for layer in attention_layers(model) if layer.gated]

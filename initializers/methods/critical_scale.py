@@ -10,7 +10,7 @@ from pydantic import PositiveFloat
 from torch import nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, token_grid
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -28,7 +28,6 @@ class CriticalScale(Initializer):
     """
 
     name: ClassVar[str] = "critical_scale"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight")
     sets: ClassVar[tuple[Part, ...]] = ("query", "key")
 
     beta: PositiveFloat = 1.0
@@ -44,7 +43,7 @@ class CriticalScale(Initializer):
         return False
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Draw W_q and W_k of every attention layer."""
         for layer in attention_layers(model):
             width = layer.query_HdD.shape[-1]

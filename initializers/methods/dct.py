@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -24,7 +24,6 @@ class Dct(Initializer):
     """
 
     name: ClassVar[str] = "dct"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qk.weight", "*.v.weight")
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
     deterministic: ClassVar[bool] = True
 
@@ -40,7 +39,7 @@ class Dct(Initializer):
                 raise VitinitError(f"method 'dct' needs square matrices, and {layer.name} has {rows} x {width}")
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite W_q, W_k or W_v of every attention layer."""
         for layer in attention_layers(model):
             weights = {"query": layer.query_HdD, "key": layer.key_HdD, "value": layer.value_DD}

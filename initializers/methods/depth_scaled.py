@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import nn
 
-from vitinit.initializers.adapters.registry import families
+from vitinit.initializers.adapters import families
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -25,7 +25,6 @@ class DepthScaled(Initializer):
     """
 
     name: ClassVar[str] = "depth_scaled"
-    touches: ClassVar[tuple[str, ...]] = ("*.attn.proj.weight", "*.mlp.fc2.weight")
     sets: ClassVar[tuple[Part, ...]] = ("proj", "mlp_out")
     deterministic: ClassVar[bool] = True
 
@@ -42,7 +41,7 @@ class DepthScaled(Initializer):
             )
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Divide the last Linear of both branches of every block."""
         layers = attention_layers(model)
         for block, layer in enumerate(layers, 1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import ClassVar
 
 import torch
@@ -10,10 +11,10 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Attention, found
-from vitinit.initializers.adapters.registry import kind_of
+from vitinit.initializers.adapters import kind_of
 from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Progress, Resources, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.threads import one_thread
 from vitinit.initializers.whole_model import apart
 
@@ -47,26 +48,24 @@ class Lsuv(Initializer):
         """Refuse attention that does not call its Linears, so that nobody sees what they give."""
         super().check(model)
         for name, part in model.named_modules():
-            if isinstance(part, nn.MultiheadAttention):
-                raise VitinitError(
-                    f"method 'lsuv' on {type(model).__name__}: {name or 'it'} is an nn.MultiheadAttention, whose "
-                    "weights are no layers of their own; choose a model with Linears for W_q, W_k and W_v"
-                )
-
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Refuse: there are no images."""
-        self.apply_with(model, generator, progress, Resources())
+            kind = kind_of(part)
+            if isinstance(kind, Attention):
+                home = kind.query.weight.rpartition(".")[0]
+                own_bias = kind.query.bias in ("", f"{home}.bias") or found(part, kind.query.bias) is None
+                if not (home and own_bias):
+                    raise VitinitError(
+                        f"method 'lsuv' on {type(model).__name__}: {name or 'it'} ({type(part).__name__}) uses W_q, "
+                        "W_k and W_v without calling a Linear, so that nobody sees their outputs; choose another model"
+                    )
 
     @torch.no_grad()
-    def apply_with(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
-    ) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Set every Linear and convolution.
 
         Raises:
             VitinitError: there are no training images, or a layer is not called just once in a forward pass.
         """
-        images_BCHW = resources.images(self.images, "method 'lsuv'")
+        images_BCHW = job.images(self.images, "method 'lsuv'")
         units = _in_order(model, images_BCHW)
         for unit in units:
             rows = [len(layer.weight) for layer in unit]
@@ -76,7 +75,7 @@ class Lsuv(Initializer):
                 if layer.bias is not None:
                     layer.bias.zero_()
         for done, unit in enumerate(units):
-            progress(done, len(units))
+            job.progress(done, len(units))
             for _ in range(self.tries + 1):
                 mean, std = _output(model, unit, images_BCHW)
                 if abs(std - 1) <= self.tolerance:
@@ -107,23 +106,16 @@ Layer = nn.Linear | nn.Conv2d
 def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[list[Layer]]:
     """Every Linear and convolution, from the first that is carried out to the last; W_q, W_k and W_v are one."""
     layers = {name: part for name, part in model.named_modules() if isinstance(part, Layer)}
-    calls: dict[Layer, int] = {}
-
-    def count(module: Layer, *_: object) -> None:
-        calls[module] = calls.get(module, 0) + 1
-
-    hooks = [layer.register_forward_hook(count) for layer in layers.values()]
+    calls: Counter[Layer] = Counter()
+    hooks = [layer.register_forward_hook(lambda module, *_: calls.update([module])) for layer in layers.values()]
     with evaluated(model, hooks):
         model(images_BCHW)
-    what = type(model).__name__
     for name, layer in layers.items():
-        if layer not in calls:
+        if calls[layer] != 1:
             raise VitinitError(
-                f"method 'lsuv': {name} is not called in a forward pass of {what}, which leaves it out or uses its "
-                "weight directly, so that nobody sees what it gives"
+                f"method 'lsuv': {name} is called {calls[layer]} times in a forward pass of {type(model).__name__}, "
+                "and its output is seen only where it is called once"
             )
-        if calls[layer] > 1:
-            raise VitinitError(f"method 'lsuv': {name} is called {calls[layer]} times in a forward pass of {what}")
     joined: dict[Layer, list[Layer]] = {}
     for module in model.modules():
         kind = kind_of(module)

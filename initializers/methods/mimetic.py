@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 from vitinit.initializers.threads import one_thread
 
 
@@ -31,10 +31,6 @@ class Mimetic(Initializer):
     """
 
     name: ClassVar[str] = "mimetic"
-    touches: ClassVar[tuple[str, ...]] = (
-        *("*.qkv.weight", "*.qk.weight", "*.v.weight", "*.attn.proj.weight"),
-        "*.mlp.fc1.weight",
-    )
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "mlp_in")
     later: ClassVar[dict[str, Any]] = {"parts": "both", "mlp_mean": 0.0}
 
@@ -81,12 +77,8 @@ class Mimetic(Initializer):
                     f"{layer.name} has {layer.value_DD.shape[0]} at width {layer.value_DD.shape[1]}; choose 'product'"
                 )
 
-    def ours(self, model: nn.Module) -> str:
-        """Heads that are no longer mixed."""
-        return unmixed(model)
-
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
         # One factorisation gains little from a second thread, and waits for it where that core is busy; so there are
         # several at a time, each on a thread of its own.
@@ -133,11 +125,6 @@ def separate_heads(layer: AttentionLayer) -> None:
         mixer.weight.copy_(torch.eye(layer.heads))
         if mixer.bias is not None:
             mixer.bias.zero_()
-
-
-def unmixed(model: nn.Module) -> str:
-    """Say in a phrase that `separate_heads` has something to do; empty where it has not."""
-    return "Linears that mix heads become the identity" if any(each.talking for each in attention_layers(model)) else ""
 
 
 def between(rank: int, width: int, generator: torch.Generator) -> Tensor | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -22,12 +21,12 @@ from vitinit.initializers.attention import (
     position_name,
     seen_grids,
 )
-from vitinit.initializers.diagnostics import between_tokens, entropies, measured
+from vitinit.initializers.diagnostics import between_tokens, entropies, measured, spectrum
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Aim, Initializer, Progress, Resources, changed_by, register, tensors
-from vitinit.initializers.report import MatchedEntropy, PlaceboReport
+from vitinit.initializers.registry import Aim, Initializer, Job, changed_by, register
+from vitinit.initializers.report import MatchedEntropy, PlaceboReport, ReplacedWeight
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.transaction import same
+from vitinit.initializers.transaction import named_tensors, same
 
 IMAGES = 64
 """Training images that attention entropy is matched on."""
@@ -56,9 +55,8 @@ class Placebo(Initializer):
     """
 
     name: ClassVar[str] = "placebo"
-    condition: ClassVar[str] = "where the method fits that it is a placebo of"
     touches: ClassVar[tuple[str, ...]] = ("*",)
-    """No more than the method's own, which `apply_with` looks at: nothing else is written to."""
+    """No more than the method's own, which `apply` looks at: nothing else is written to."""
 
     of: dict[str, Any] = Field({"name": "mimetic"}, validate_default=True)
     """A method: its name, or a mapping with `name` and parameters."""
@@ -71,21 +69,25 @@ class Placebo(Initializer):
         if not isinstance(named, dict) or not isinstance(named.get("name"), str):
             raise ValueError("must be the name of a method, or a mapping with `name` and parameters")
         try:
-            inner = _built(named)
+            inner = registry.build_named(named, "method")
         except VitinitError as error:
             raise ValueError(str(error)) from None
         if isinstance(inner, cls):
             raise ValueError("a placebo is made of a method, not of another placebo")
         return {"name": named["name"], **inner.recorded_params()}
 
+    @property
+    def method(self) -> Initializer:
+        """The method that it is a placebo of."""
+        return registry.build_named(self.of, "method")
+
     def check(self, model: nn.Module) -> None:
         """Refuse what the method refuses, a method without a pattern, and to match entropy where attention has none."""
-        method = _built(self.of)
         try:
-            method.check(model)
+            self.method.check(model)
         except VitinitError as error:
             raise VitinitError(f"method 'placebo': {error}") from None
-        if not method.patterned(model):
+        if not self.method.patterned(model):
             raise VitinitError(
                 f"method 'placebo': {self.of['name']!r} gives no weight of {type(model).__name__} a pattern that a "
                 "placebo could be without"
@@ -99,64 +101,60 @@ class Placebo(Initializer):
     def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
         """As the method chooses."""
         of = asked.get("of", self.of)
-        name, given = (of, {}) if isinstance(of, str) else (of["name"], {key: of[key] for key in of if key != "name"})
-        method, chosen = _built(self.of).for_model(model, redrawn, given)
-        return (type(self)(of={"name": name, **method.recorded_params()}, keep=self.keep) if chosen else self), chosen
-
-    def ours(self, model: nn.Module) -> str:
-        """As of the method."""
-        return _built(self.of).ours(model)
+        method, chosen = self.method.for_model(model, redrawn, {} if isinstance(of, str) else of)
+        named = {"name": self.of["name"], **method.recorded_params()}
+        return (type(self)(of=named, keep=self.keep) if chosen else self), chosen
 
     def freeze(self, model: nn.Module) -> None:
         """As the method does."""
-        _built(self.of).freeze(model)
-
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | Aim | None:
-        """Apply the method, then replace what it set; returns the method's targets."""
-        return self.apply_with(model, generator, progress, Resources())
+        self.method.freeze(model)
 
     @torch.no_grad()
-    def apply_with(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
-    ) -> Tensor | Aim | None:
-        """`apply`; `entropy` needs the training images."""
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Tensor | Aim | None:
+        """Apply the method, then replace what it set; returns the method's targets. `entropy` needs training images."""
         images_BCHW = None
         if self.keep == "entropy":
-            images_BCHW = resources.images(IMAGES, "method 'placebo': keep 'entropy'")
-        base, method = deepcopy(model), _built(self.of)
-        aim = method.apply_with(model, generator, progress, resources)
-        changed = changed_by(method, model, tensors(base))
-        weights = [new for old, new in zip(_weights(base), _weights(model), strict=True) if not new.equals(old)]
+            images_BCHW = job.images(IMAGES, "method 'placebo': keep 'entropy'")
+        before = {name: value.clone() for name, value in named_tensors(model).items()}
+        starts = [weight.view.clone() for weight in _weights(model)]
+        aim = self.method.apply(model, generator, job)
+        changed = changed_by(self.method, model, before)
+        weights = [new for old, new in zip(starts, _weights(model), strict=True) if not same(old, new.view)]
         if not weights:
             raise VitinitError(
                 f"method 'placebo': {self.of['name']!r} sets no weight of {type(model).__name__}, only what a placebo "
                 "keeps"
             )
-        start, before = resources.diagnose(model), [weight.view.clone() for weight in weights]
-        entropy_L = (
-            []
-            if images_BCHW is None
-            else [float(entropy_H.mean()) for entropy_H in measured(model, images_BCHW).entropy]
-        )
+        start, of_method = job.diagnose(model), [weight.view.clone() for weight in weights]
+        entropy_L = measured(model, images_BCHW).entropy if images_BCHW is not None else []
 
         treat, word = TREATMENTS.get(self.keep, (_gaussian, "gaussian"))
         with one_thread():
             for weight in weights:
-                weight.set(treat(weight, generator))
-        if all(torch.equal(weight.view, old) for weight, old in zip(weights, before, strict=True)):
+                weight.view.copy_(treat(weight, generator).view(weight.view.shape))
+        if all(torch.equal(weight.view, old) for weight, old in zip(weights, of_method, strict=True)):
             raise VitinitError(
                 f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
                 f"{word}, which would be no control"
             )
         matched = [] if images_BCHW is None else _match(model, images_BCHW, entropy_L, weights)
-        treated = {weight.label: word for weight in weights}
-        treated |= {name: "kept" for name in changed if name not in {weight.tensor for weight in weights}}
-        resources.note(PlaceboReport(of=self.of, keep=self.keep, treated=treated, method=start, matched=matched))
+        replaced = {weight.tensor for weight in weights}
+        job.note(
+            PlaceboReport(
+                of=self.of,
+                keep=self.keep,
+                treated={weight.label: word for weight in weights}
+                | {name: "kept" for name in changed if name not in replaced},
+                method=start,
+                matched=matched,
+                weights=[
+                    ReplacedWeight(name=weight.label, method=spectrum(old[0]), placebo=spectrum(weight.view[0]))
+                    for weight, old in zip(weights, of_method, strict=True)
+                    if weight.label == weight.tensor
+                ],
+            )
+        )
         return aim
-
-
-def _built(named: dict[str, Any]) -> Initializer:
-    return registry.build(named["name"], {key: value for key, value in named.items() if key != "name"}, "method")
 
 
 @dataclass(frozen=True)
@@ -172,16 +170,9 @@ class _Weight:
     turns: Literal["each", "right", "left"] = "right"
     """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
 
-    def equals(self, other: _Weight) -> bool:
-        return same(self.view, other.view)
-
     def get(self) -> Tensor:
         """Heads x rows x columns, float64 on the CPU."""
         return self.view.detach().flatten(2).cpu().double()
-
-    def set(self, value_HXX: Tensor) -> None:
-        """Change the model."""
-        self.view.copy_(value_HXX.view(self.view.shape))
 
 
 def _weights(model: nn.Module) -> list[_Weight]:
@@ -201,7 +192,7 @@ def _weights(model: nn.Module) -> list[_Weight]:
             _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
         ]
     known = kept | {weight.tensor for weight in found}
-    for name, tensor in tensors(model).items():
+    for name, tensor in named_tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
             found.append(_Weight(name, name, tensor[None]))
     return found
@@ -240,7 +231,7 @@ def orthogonal(size: int, generator: torch.Generator) -> Tensor:
 
 
 def _match(
-    model: nn.Module, images_BCHW: Tensor, entropy_L: list[float], weights: list[_Weight]
+    model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]
 ) -> list[MatchedEntropy]:
     """Scale W_q and W_k, as far as they are among `weights`, until every layer has this mean entropy on the images.
 
@@ -260,31 +251,19 @@ def _match(
             maps = (layer.attention(*some, **named) for some in few)
             return float(torch.cat([entropies(between_tokens(map_BHNN, tokens)) for map_BHNN in maps]).mean())
 
-        found_scale, found = 1.0, target
-        if math.isfinite(target):
-            found_scale, found = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
-        cannot = f"method 'placebo': keep 'entropy' cannot be had in {layer.name}"
-        if not math.isfinite(found):  # softmax has rounded every share but one to 0
+        factor, reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
-                f"{cannot}, where attention between patches is no number, as where a query gives all of it to the "
-                "class token; keep 'spectrum' or 'norm'"
+                f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
+                f"{reached:.4g} nats and the method's {target:.4g}, and no scale of W_q and W_k that it sets brings "
+                "them together; keep 'spectrum' or 'norm'"
             )
-        if not abs(found - target) <= ENOUGH * target:
-            why = (
-                "no scale of W_q and W_k brings them together"
-                if parts
-                else "it sets neither W_q nor W_k there to scale"
-            )
-            raise VitinitError(
-                f"{cannot}, where mean attention entropy is {found:.4g} nats and the method's {target:.4g}: {why}; "
-                "keep 'spectrum' or 'norm'"
-            )
-        matched.append(MatchedEntropy(layer=layer.name, scale=found_scale, method=target, placebo=found))
+        matched.append(MatchedEntropy(layer=layer.name, scale=factor, method=target, placebo=reached))
 
     hooks = [
         layer.module.register_forward_pre_hook(
             lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
-                layer, target, math.prod(grid), inputs, named
+                layer, float(target.mean()), math.prod(grid), inputs, named
             ),
             with_kwargs=True,
         )

@@ -12,10 +12,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitinit.initializers.attention import attention_layers, evaluated, rotary, token_grid
+from vitinit.initializers.attention import attention_layers, evaluated, repeated, rotary, token_grid
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Progress, Resources, register
-from vitinit.initializers.sharing import repeated
+from vitinit.initializers.registry import Initializer, Job, register
 
 SOURCE = Path(__file__).read_bytes()
 """This code at import, part of what a kept solution depends on."""
@@ -64,13 +63,23 @@ class Procedural(Initializer):
         self._blocks(model)
 
     def _blocks(self, model: nn.Module) -> list[nn.Module]:
-        layers = self.blocks_of(model)
-        for layer in layers:
+        blocks: list[nn.Module] = []
+        for layer in self.blocks_of(model):
             why = ""
             if layer.relative_bias or rotary(model):
                 why = "tells places apart itself"
             elif layer.block is None or repeated(model, layer.block):
                 why = "has no block of its own"
+            else:
+                x_BND = layer.query_HdD.new_zeros(2, math.prod(token_grid(model)), layer.query_HdD.shape[-1])
+                try:
+                    with evaluated(model), torch.no_grad():
+                        shape = _called(layer.block, x_BND).shape
+                    if shape != x_BND.shape:
+                        why = f"is in a block that turns tokens of {tuple(x_BND.shape)} into {tuple(shape)}"
+                except Exception as error:  # of anyone's block
+                    why = f"is in a block that cannot be called with tokens alone ({type(error).__name__})"
+                blocks.append(layer.block)
             if why:
                 raise VitinitError(
                     f"method 'procedural' trains blocks on tokens alone: attention {layer.name!r} of "
@@ -81,32 +90,9 @@ class Procedural(Initializer):
                 f"method 'procedural' trains on strings with a symbol a patch, and {type(model).__name__} has one; "
                 "choose smaller patches"
             )
-        blocks = [layer.block for layer in layers if layer.block is not None]
-        width, weight = layers[0].query_HdD.shape[-1], layers[0].query_HdD
-        x_BND = torch.zeros(2, math.prod(token_grid(model)), width, dtype=weight.dtype, device=weight.device)
-        with evaluated(model), torch.no_grad():
-            for layer, block in zip(layers, blocks, strict=True):
-                try:
-                    shape = _called(block, x_BND).shape
-                except Exception as error:
-                    raise VitinitError(
-                        f"method 'procedural': {type(block).__name__}, the block of attention {layer.name!r}, cannot "
-                        f"be called with tokens alone ({type(error).__name__}); choose another method"
-                    ) from error
-                if shape != x_BND.shape:
-                    raise VitinitError(
-                        f"method 'procedural': {type(block).__name__}, the block of attention {layer.name!r}, turns "
-                        f"tokens of {tuple(x_BND.shape)} into {tuple(shape)}; choose another method"
-                    )
         return blocks
 
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Train the blocks."""
-        self.apply_with(model, generator, progress, Resources())
-
-    def apply_with(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
-    ) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Train the blocks, or read what was trained from this start before."""
         blocks, tokens = nn.ModuleList(self._blocks(model)), math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
@@ -114,14 +100,12 @@ class Procedural(Initializer):
         seed = int(torch.randint(2**62, (), generator=generator))
         start = (b"".join(one.detach().cpu().numpy().tobytes() for one in own), str(token_grid(model)).encode())
         inputs = (SOURCE, self.model_dump_json().encode(), str(seed).encode(), *start)
-        trained = resources.remember(inputs, lambda: self._trained(blocks, tokens, width, seed, progress))
+        trained = job.remember(inputs, lambda: self._trained(blocks, tokens, width, seed, job))
         with torch.no_grad():
             for parameter, value in zip(own, trained, strict=True):
                 parameter.copy_(value)
 
-    def _trained(
-        self, blocks: nn.ModuleList, tokens: int, width: int, seed: int, progress: Progress
-    ) -> tuple[Tensor, ...]:
+    def _trained(self, blocks: nn.ModuleList, tokens: int, width: int, seed: int, job: Job) -> tuple[Tensor, ...]:
         """Return the parameters of the blocks after training."""
         generator = torch.Generator().manual_seed(seed)
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
@@ -139,7 +123,7 @@ class Procedural(Initializer):
         order = torch.empty(0, dtype=torch.long)
         with evaluated(blocks), torch.enable_grad():
             for step in range(self.steps):
-                progress(step, self.steps)
+                job.progress(step, self.steps)
                 while len(order) < self.batch_size:
                     order = torch.cat((order, torch.randperm(self.strings, generator=generator)))
                 string_BN, order = strings_SN[order[: self.batch_size]], order[self.batch_size :]

@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -24,14 +24,6 @@ class ScaledRandom(Initializer):
     """
 
     name: ClassVar[str] = "scaled_random"
-    touches: ClassVar[tuple[str, ...]] = (
-        "*.qkv.weight",
-        "*.qk.weight",
-        "*.v.weight",
-        "*.attn.proj.weight",
-        "*.mlp.fc1.weight",
-        "*.mlp.fc2.weight",
-    )
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "mlp_in", "mlp_out")
 
     scale: PositiveFloat = 0.5
@@ -46,7 +38,7 @@ class ScaledRandom(Initializer):
         return False
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Draw the weights of every block, and clear the last Linear of its MLP."""
         for layer in attention_layers(model):
             width = layer.query_HdD.shape[-1]

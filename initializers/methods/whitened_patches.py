@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Progress, Resources, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.threads import one_thread
 
 
@@ -40,21 +40,15 @@ class WhitenedPatches(Initializer):
         """Refuse models without a convolution over patches that do not overlap."""
         _embedding(model)
 
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
-        """Refuse: there are no images."""
-        self.apply_with(model, generator, progress, Resources())
-
     @torch.no_grad()
-    def apply_with(
-        self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources
-    ) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Set the weight of the patch embedding.
 
         Raises:
             VitinitError: there are no training images, or they have another number of channels than the model takes.
         """
         embedding = _embedding(model)
-        images_BCHW = resources.images(self.images, f"method {self.name!r}")
+        images_BCHW = job.images(self.images, f"method {self.name!r}")
         if images_BCHW.shape[1] != embedding.in_channels:
             raise VitinitError(
                 f"method {self.name!r}: images of {images_BCHW.shape[1]} channels, and the patch embedding of "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers, evaluated
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -26,12 +26,6 @@ class ZeroBranch(Initializer):
     """
 
     name: ClassVar[str] = "zero_branch"
-    touches: ClassVar[tuple[str, ...]] = (
-        "*.attn.proj.weight",
-        "*.attn.proj.bias",
-        "*.mlp.fc2.weight",
-        "*.mlp.fc2.bias",
-    )
     sets: ClassVar[tuple[Part, ...]] = ("proj", "proj_bias", "mlp_out")
     deterministic: ClassVar[bool] = True
 
@@ -44,7 +38,7 @@ class ZeroBranch(Initializer):
         return False
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Clear the last Linear of both branches of every block."""
         for layer in attention_layers(model):
             last = list(layer.mlp.values())[-1]

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Part, Progress, register
+from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
 @register
@@ -22,7 +22,6 @@ class ZeroQuery(Initializer):
     """
 
     name: ClassVar[str] = "zero_query"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight", "*.qkv.bias", "*.qk.weight")
     sets: ClassVar[tuple[Part, ...]] = ("query", "query_bias")
     deterministic: ClassVar[bool] = True
 
@@ -35,7 +34,7 @@ class ZeroQuery(Initializer):
         return False
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Clear W_q and its bias in every attention layer."""
         for layer in attention_layers(model):
             layer.query_HdD.zero_()

@@ -163,13 +163,9 @@ def _fits() -> Listing:
     verdicts = {name: row for table in fits().values() for name, row in table.items()}
 
     def details(name: str) -> str:
-        lines = []
-        for arch, fit in verdicts[name].items():
-            remark = f"; ours, in no paper: {fit.ours}" if fit.ours else fit.condition and f"; {fit.condition}"
-            lines.append(f"{arch}: " + (f"no, {fit.misfit}" if fit.misfit else f"yes{remark}"))
-        return "\n".join(lines)
+        return "\n".join(f"{arch}: {f'no, {misfit}' if misfit else 'yes'}" for arch, misfit in verdicts[name].items())
 
-    rows = {name: tuple("no" if fit.misfit else "yes" for fit in row.values()) for name, row in verdicts.items()}
+    rows = {name: tuple("no" if misfit else "yes" for misfit in row.values()) for name, row in verdicts.items()}
     hint = f"Asked of the smallest preset at {IMAGE_SIZE} pixels with patch {PATCH_SIZE}. Why: vitinit list fits NAME"
     return Listing(("initializer", *next(iter(verdicts.values()))), rows, hint, details)
 

@@ -174,7 +174,7 @@ def _start(spec: RunSpec) -> None:
     from vitinit.benchmark.models.build import build_model
     from vitinit.initializers import registry
     from vitinit.initializers.initialize import initialize
-    from vitinit.initializers.registry import Resources
+    from vitinit.initializers.registry import Job
     from vitinit.initializers.streams import stream
 
     def images(count: int) -> torch.Tensor:
@@ -184,7 +184,7 @@ def _start(spec: RunSpec) -> None:
     model = build_model(spec.model, classes=10)
     base = registry.build(spec.base.name, spec.base.params, "base")
     method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
-    initialize(model, base, method, lambda name: stream(spec.seed, name), resources=Resources(training_images=images))
+    initialize(model, base, method, lambda name: stream(spec.seed, name), job=Job(training_images=images))
 
 
 def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:

@@ -23,7 +23,7 @@ from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
-from vitinit.initializers.registry import Resources
+from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
@@ -213,8 +213,7 @@ class Run:
             self.method,
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
-            progress,
-            Resources(solutions if self.setting.reuse_solutions else registry.solve_anew, training_images),
+            Job(progress, training_images, solutions if self.setting.reuse_solutions else lambda _, solve: solve()),
             measure=not self.unmeasured,
         )
         took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}

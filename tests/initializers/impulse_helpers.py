@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from small_models import applied, f64, layer_norm, model, qkv_rows, silent, softmax
+from small_models import JOB, applied, f64, layer_norm, model, qkv_rows, softmax
 
 from vitinit.initializers.methods.impulse.solvers import Problem, Solver
-from vitinit.initializers.registry import Progress
 from vitinit.initializers.targets import Offset, target_positions
 
 SMALL_GRID = (3, 4)
@@ -28,12 +27,11 @@ def solve(
     offsets: list[Offset],
     features: int,
     g: torch.Generator,
-    progress: Progress = silent,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """W_q and W_k of one layer, heads x d x D."""
     draws = solver.draw(pseudo_ND, len(offsets), features, g)
     positions_LHN2 = target_positions(grid, offsets)[None]
-    query, key = solver.solve(Problem(pseudo_ND, grid, features, positions_LHN2, [draws]), progress)
+    query, key = solver.solve(Problem(pseudo_ND, grid, features, positions_LHN2, [draws]), JOB)
     return query[0], key[0]
 
 

@@ -8,11 +8,11 @@ from small_models import VIT, images, model, streams
 
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
-from vitinit.initializers.registry import Resources
+from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 
 KEEPS = ["spectrum", "norm", "entropy"]
-RESOURCES = Resources(training_images=images)
+JOB_WITH_IMAGES = Job(training_images=images)
 
 
 def made(method: Any, spec: Any = VIT, seed: int = 0, **stream_of: Any) -> tuple[Any, InitReport]:
@@ -21,7 +21,7 @@ def made(method: Any, spec: Any = VIT, seed: int = 0, **stream_of: Any) -> tuple
     named = {"name": method} if isinstance(method, str) else method
     built = named and registry.build(named["name"], {k: v for k, v in named.items() if k != "name"}, "method")
     base = registry.build("kaiming_uniform", {})
-    report, _ = initialize(m, base, built or None, streams(seed), images(8, seed=3), resources=RESOURCES)
+    report, _ = initialize(m, base, built or None, streams(seed), images(8, seed=3), job=JOB_WITH_IMAGES)
     return m, report
 
 

@@ -22,8 +22,10 @@ from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import spec_of
 from vitinit.benchmark.models.vit import ViT
 from vitinit.initializers import registry
+from vitinit.initializers.registry import Job
 
 CLASSES = 10
+JOB = Job()
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=2, heads=4)
 VIT_TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})
@@ -60,10 +62,6 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def silent(done: int, total: int) -> None:
-    """A progress callback that shows nothing."""
-
-
 def state(m: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in m.state_dict().items()}
 
@@ -94,7 +92,7 @@ def global_state() -> list[Any]:
 
 def applied(m: Any, name: str, seed: int = 0, **params: Any) -> Any:
     """The model, after a base or a method."""
-    registry.build(name, params).apply(m, generator(seed), silent)
+    registry.build(name, params).apply(m, generator(seed), JOB)
     return m
 
 

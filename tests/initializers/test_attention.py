@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import zoo
 from small_models import (
     CONVIT,
     VIT,
@@ -18,13 +17,13 @@ from small_models import (
     images,
     layer_norm,
     model,
-    refused,
 )
 from timm.layers import Attention
 from timm.models.convit import GPSA, MHSA
 from torch import nn
 
-from vitinit.initializers.attention import AttentionLayer, attention_layers, evaluated, position_embedding, token_grid
+from vitinit.initializers.adapters import kind_of
+from vitinit.initializers.attention import AttentionLayer, attention_layers, position_embedding
 from vitinit.initializers.diagnostics import attention_input
 
 WIDTH, HEADS, TOKENS = 24, 4, 16
@@ -53,7 +52,7 @@ def attention_module(kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["fused", "plain", "qk_norm", "mhsa", "gpsa"])
 def test_attention_map_reproduces_the_forward_pass(kind: str) -> None:
     module = attention_module(kind)
-    layer = AttentionLayer("attn", module)
+    layer = AttentionLayer("attn", module, kind_of(module))
     x_BND = torch.randn(3, TOKENS, WIDTH, generator=generator())
     attn_BHNN = layer.attention(x_BND)
     assert attn_BHNN.shape == (3, HEADS, TOKENS, TOKENS)
@@ -69,16 +68,6 @@ def test_attention_map_reproduces_the_forward_pass(kind: str) -> None:
         value = x @ f64(layer.value_DD)[rows].T + f64(value_bias)[rows]
         output += f64(attn_BHNN)[:, h] @ value @ f64(layer.proj_DD)[:, rows].T
     np.testing.assert_allclose(output, f64(expected), atol=1e-5)
-
-
-@pytest.mark.parametrize("batch_first", [True, False])
-def test_attention_of_pytorchs_own_module_is_among_tokens_whatever_comes_first(batch_first: bool) -> None:
-    module = nn.MultiheadAttention(WIDTH, HEADS, batch_first=batch_first)
-    x_BND = torch.randn(3, TOKENS, WIDTH, generator=generator())
-    given = x_BND if batch_first else x_BND.transpose(0, 1)
-    layer = AttentionLayer("attn", module)
-    _, expected = module(given, given, given, average_attn_weights=False)
-    torch.testing.assert_close(layer.attention(given, given, given), expected)
 
 
 def test_views_are_the_documented_rows_of_the_weights_and_layers_come_from_the_input_on() -> None:
@@ -110,11 +99,6 @@ def test_position_embedding_is_a_view_without_the_class_row(spec: Any) -> None:
     assert spec is not VIT_TOKEN or m.pos_embed[0, 0].any()
 
 
-def test_token_grid_is_rows_and_columns() -> None:
-    assert token_grid(model(VIT)) == (8, 8)
-    assert token_grid(model(CONVIT, patch_size=8)) == (4, 4)
-
-
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
 def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
     m = applied(model(spec), "kaiming_uniform")
@@ -126,29 +110,3 @@ def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
     got = attention_input(m, images())
     assert not got.requires_grad
     np.testing.assert_allclose(f64(got), expected, atol=1e-5)
-
-
-def test_attention_input_restores_every_mode_and_leaves_no_hook_also_after_a_failure() -> None:
-    m = applied(model(VIT, drop_path_rate=0.5, drop_rate=0.5), "kaiming_uniform").train()
-    m.blocks[1].eval()
-    modes = [module.training for module in m.modules()]
-    assert torch.equal(attention_input(m, images()), attention_input(m, images())), "without dropout"
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever timm raises on a wrong size
-        attention_input(m, images(size=20))
-    assert [module.training for module in m.modules()] == modes
-    assert not any(module._forward_pre_hooks for module in m.modules())
-
-
-def test_a_forward_pass_that_measures_leaves_buffers_as_they_were() -> None:
-    """ConViT replaces the offsets of its tokens by those of another number of them."""
-    m = zoo.build("timm ConViT")
-    gpsa = m.blocks[0].attn
-    kept, value = gpsa.rel_indices, gpsa.rel_indices.clone()
-    with evaluated(m):
-        m(images())
-        assert gpsa.rel_indices is not kept
-    assert gpsa.rel_indices is kept
-    m.spare = nn.Linear(3, 3)
-    refused(m, "spare is not called", "lsuv", images=images())
-    assert gpsa.rel_indices is kept
-    assert torch.equal(gpsa.rel_indices, value)

@@ -8,14 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import CONVIT, CONVMIXER, VIT, VIT_TOKEN, applied, f64, images, model, streams
+from small_models import CONVIT, VIT_TOKEN, applied, f64, images, model
 from torch import Tensor
 
-from vitinit.initializers import registry
-from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.diagnostics import each_attention, rounded, spectra, starts
-from vitinit.initializers.initialize import initialize
-from vitinit.initializers.report import InitReport
+from vitinit.initializers.diagnostics import each_attention, spectra, starts
 
 
 def based(spec: Any) -> Any:
@@ -82,26 +78,3 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
         among = among / among.sum(-1, keepdims=True)
         assert found.entropy == pytest.approx((-among * np.log(among)).sum(-1).mean((0, 2)), rel=1e-5)
         assert found.distance == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
-
-
-def test_every_run_with_attention_has_its_start_in_the_report() -> None:
-    """As it is after the method; zero W_v of every layer has no condition, and the report is JSON all the same."""
-    m = model(VIT)
-    report, _ = initialize(
-        m, registry.build("kaiming_uniform", {}), registry.build("mimetic", {}), streams(0), images()
-    )
-    assert report.start == starts(m, images())
-    assert report.placebo is None
-    assert [entry.layer for entry in report.start] == [layer.name for layer in attention_layers(m)]
-    assert initialize(model(CONVMIXER), registry.build("kaiming_uniform", {}), None, streams(0))[0].start == []
-    old = {k: v for k, v in report.model_dump(mode="json").items() if k not in ("start", "placebo")}
-    assert InitReport.model_validate(old).start == [], "records of before it was measured"
-    with torch.no_grad():
-        for layer in attention_layers(m):
-            layer.value_DD.zero_()
-    again = report.model_copy(update={"start": starts(m, images())})
-    assert InitReport.model_validate_json(again.model_dump_json()).start[0].value_path.condition == [None] * 4
-
-
-def test_numbers_that_json_does_not_have_are_none() -> None:
-    assert rounded(torch.tensor([[1.0, math.nan], [-math.inf, 123456789.0]])) == [[1.0, None], [None, 123457000.0]]

@@ -14,13 +14,12 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from small_models import differing, facts, global_state, images, refused, registered, state
+from small_models import differing, facts, global_state, images, refused, state
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 import vitinit
 from vitinit.initializers import registry
-from vitinit.initializers.diagnostics import starts
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 
@@ -141,7 +140,6 @@ def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
     report = vitinit.initialize(zoo.build("timm ViT map pool"), "conditioned", base="trunc_normal")
     assert len(str(report).splitlines()) == 5
     assert max(map(len, (str(report) + "\n" + report.details()).splitlines())) <= 80
-    assert all(change.name in report._repr_html_() for change in report.changes)
     assert "attn_pool" in report.details()
     assert "also: attn_pool" in str(report)
 
@@ -162,29 +160,12 @@ def test_the_list_of_initializers_has_their_papers_and_prints_as_a_table() -> No
     assert {word for one in known for word in (*one.parameters, *one.papers)} <= words
 
 
-def test_the_report_prints_the_parameters_that_were_asked_for_and_all_of_them() -> None:
-    base = {"name": "trunc_normal", "std": "kaiming"}
-    report = vitinit.initialize(
-        zoo.build("timm ViT"), "impulse", base=base, solver={"name": "svd", "norm": 2}, position_scale=18
-    )
-    text = report.details()
-    assert "base: trunc_normal(std='kaiming')\n" in text
-    assert "method: impulse(solver={'name': 'svd', 'norm': 2.0}, position_scale=18.0)\n" in text
-    assert report.method["solver"]["signal"] == 1000.0, "to code it has all of them"
-    plain = vitinit.initialize(zoo.build("timm ViT"), "placebo", base="trunc_normal", of="mimetic")
-    assert plain.called == ("base: trunc_normal", "method: placebo")
-    long = vitinit.initialize(zoo.build("timm ViT"), "placebo", of={"name": "impulse", "kernel_size": 1}, keep="norm")
-    lines = long.details().partition(" tensors changed")[0].splitlines()[1:-1]
-    assert "".join(line.replace(" ", "") for line in lines) == long.called[0].replace(" ", ""), "nothing is cut off"
-
-
 def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> None:
     m = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL | {"img_size": 64})
     report = vitinit.initialize(m(), "impulse", base="trunc_normal", solver="rotation")
     assert report.uniform == 1 / 64
     assert report.attention_on_target < 2 / 64
-    assert "hardly more than uniform: learned positions need solver='svd', position_scale=18" in report.remarks[0]
-    assert "learned\n    positions need solver='svd', position_scale=18" in report.details()
+    assert report.remarks == ("attention on its target is hardly more than uniform",)
     assert report.method["position_scale"] == 1
     taken, chosen, there, placebo = m(), m(), m(), m()
     report = vitinit.initialize(taken, "impulse", base="trunc_normal", solver="svd", position_scale=18)
@@ -203,8 +184,6 @@ def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> No
     of = vitinit.initialize(placebo, "placebo", of="impulse", base="trunc_normal")
     assert of.remarks == ("method placebo: learned positions: solver='svd', position_scale=18 chosen",)
     assert torch.equal(placebo.pos_embed, chosen.pos_embed)
-    told = vitinit.initialize(placebo, "placebo", of={"name": "impulse", "solver": "rotation"}, base="trunc_normal")
-    assert told.remarks == (), "little attention on the target is as it is meant to be"
 
 
 def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> None:
@@ -241,50 +220,6 @@ def test_layer_scales_are_the_librarys_unless_they_are_asked_for(name: str) -> N
     assert {change.name for change in report.changes} == scales.keys() == differing(rest, state(m))
     assert all((m.get_parameter(n) == 0.25).all() for n in scales)
     assert "layer scales: 0.25" in report.details()
-
-
-SMALLER = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL, dynamic_img_size=True)
-
-
-@pytest.mark.parametrize(
-    ("build", "size", "why"),
-    [
-        (zoo.ZOO["timm ViT"], 48, r"VisionTransformer does not take images of 3 x 48 x 48: Input height \(48\)"),
-        (SMALLER, 16, "attention is among 5 tokens, and there are 16 places"),
-    ],
-)
-def test_entropy_that_cannot_be_measured_is_one_line_and_changes_nothing(build: Any, size: int, why: str) -> None:
-    refused(build(), why, "placebo", keep="entropy", base="trunc_normal", images=images(4, size=size))
-
-
-class Idle(zoo.Encoder):
-    """Passes its second layer by."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pos = nn.Parameter(torch.randn(16, 48))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.encoder.layers[0](self.patches(x).flatten(2).mT + self.pos).mean(1))
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"method": "impulse", "pseudo_input": "images", "per_layer": True},
-        {"method": "placebo", "of": "impulse", "keep": "entropy"},
-    ],
-)
-def test_attention_that_is_not_called_is_one_line(asked: dict[str, Any]) -> None:
-    rules = {"position": "pos", "grid": lambda model: (4, 4), "parameters": {"pos": "position"}}
-    with registered("idle", models=(Idle,), **rules):
-        m = Idle()
-        says = r"^attention 'encoder\.layers\.1\.self_attn' is not called in a forward pass of Idle"
-        refused(m, says, base="trunc_normal", images=images(2), **asked)
-        called, idle = starts(m, images(2))
-        assert all(0 < entropy < math.log(16) for entropy in called.entropy)
-        assert idle.entropy == idle.distance == [None] * len(called.entropy)
-        assert all(norm > 0 for norm in idle.query_key.norm)
 
 
 def test_a_base_fits_a_model_whose_state_has_other_names_than_its_parameters() -> None:

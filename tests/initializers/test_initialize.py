@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 from small_models import (
-    CONVIT,
     VIT,
-    VIT_TOKEN,
     differing,
     f64,
     images,
@@ -29,7 +26,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import fidelity, initialize, offset_maps
-from vitinit.initializers.registry import Initializer, Progress
+from vitinit.initializers.registry import Initializer, Job
 from vitinit.initializers.report import InitReport
 
 
@@ -49,13 +46,6 @@ def test_fidelity_counts_rows_with_a_target_only_in_mass_and_argmax() -> None:
     assert found.argmax == pytest.approx(1 / 2), "query 0 hits, query 2 looks at token 0"
     squares = (0.01 + 0.16 + 0.04 + 0.01) + 1.0 + (0.16 + 0.09 + 0.01 + 0.64) + 1.0
     assert found.mse == pytest.approx(squares / 16), "all cells, as in the loss of 2404.01139"
-
-
-def test_fidelity_is_a_mean_over_heads_and_images() -> None:
-    targets = torch.tensor(loop_targets(2, 2, [(0, 0), (0, 0)]), dtype=torch.float32)
-    good, bad = torch.eye(4), torch.eye(4).flip(0)
-    found = fidelity(torch.stack([torch.stack([good, bad]), torch.stack([good, good])]), targets)
-    assert (found.mass, found.argmax, found.mse) == (0.75, 0.75, 2 * 4 / 64)
 
 
 # --- offset maps ---------------------------------------------------------------------------------------------------
@@ -78,27 +68,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside() -> None:
                 assert abs(maps[h, m + r, n + r] - np.mean(values)) < 2e-6
 
 
-@pytest.mark.parametrize(("grid", "side"), [((8, 8), 7), ((2, 5), 3), ((5, 2), 3), ((1, 1), 1)])
-def test_offset_map_shrinks_with_the_grid(grid: tuple[int, int], side: int) -> None:
-    n = grid[0] * grid[1]
-    maps = np.array(offset_maps(torch.full((2, n, n), 1 / n), grid, 3))
-    assert maps.shape == (2, side, side)
-    np.testing.assert_allclose(maps, 1 / n, atol=1e-6)
-
-
 # --- the report ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_norms_are_frobenius_per_head(spec: Any) -> None:
-    m = model(spec)
-    report, _ = initialize(m, base(), registry.build("mimetic", {}), streams(0))
-    assert [entry.layer for entry in report.norms] == [f"blocks.{i}.attn" for i in range(spec.depth)]
-    for block, entry in zip(m.blocks, report.norms, strict=True):
-        weight = f64(block.attn.qk.weight if hasattr(block.attn, "qk") else block.attn.qkv.weight)
-        heads = weight[: 2 * spec.width].reshape(2, spec.heads, -1)
-        assert entry.query == pytest.approx(np.sqrt((heads[0] ** 2).sum(-1)), rel=1e-5)
-        assert entry.key == pytest.approx(np.sqrt((heads[1] ** 2).sum(-1)), rel=1e-5)
 
 
 def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
@@ -139,24 +109,6 @@ def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
     assert InitReport.model_validate_json(report.model_dump_json()) == report
 
 
-@pytest.mark.parametrize(("name", "with_images"), [(None, False), ("mimetic", True)])
-def test_fields_without_a_target_or_without_images_are_none(name: str | None, with_images: bool) -> None:
-    method = registry.build(name, {}) if name else None
-    report, _ = initialize(model(VIT), base(), method, streams(0), images() if with_images else None)
-    assert report.pseudo_input is None
-    assert report.real_images is None
-    assert (report.offset_maps is not None) == with_images
-    assert report.images == (2 if with_images else 0)
-    assert (report.method_parameters == []) == (name is None)
-
-
-def test_the_mode_and_the_flags_that_a_method_sets_are_put_back() -> None:
-    m = model(VIT)
-    initialize(m, base(), Scripted(script="train"), streams(0))
-    assert not any(module.training for module in m.modules())
-    assert all(parameter.requires_grad for parameter in m.parameters())
-
-
 def test_images_and_measuring_do_not_influence_a_parameter() -> None:
     states = []
     for given in (None, images(2, seed=1), 100 * images(5, seed=2)):
@@ -164,30 +116,6 @@ def test_images_and_measuring_do_not_influence_a_parameter() -> None:
         initialize(m, base(), registry.build("impulse", {}), streams(0), given)
         states.append(state(m))
     assert differing(states[0], states[1]) == differing(states[0], states[2]) == set()
-
-
-@pytest.mark.parametrize(("pseudo_input", "steps"), [("position", 4), ("normal", 8)], ids=["at once", "in turn"])
-def test_progress_reaches_the_end(pseudo_input: str, steps: int) -> None:
-    seen: list[tuple[int, int]] = []
-    solver = {"name": "gradient", "steps": 4}
-    method = registry.build("impulse", {"solver": solver, "pseudo_input": pseudo_input, "per_layer": True})
-    initialize(model(VIT), base(), method, streams(0), progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1] == (steps, steps)
-    assert seen == sorted(seen)
-
-
-def test_measuring_a_placebo_is_no_part_of_the_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that stands still but while it measures."""
-    clock = [0.0]
-
-    def measured(*_: Any) -> list[Any]:
-        clock[0] += 100.0
-        return []
-
-    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr("vitinit.initializers.initialize.starts", measured)
-    report, _ = initialize(model(VIT), base(), registry.build("placebo", {"of": "mimetic"}), streams(0))
-    assert (clock, report.seconds) == ([200.0], 0.0)
 
 
 # --- order and refusals --------------------------------------------------------------------------------------------
@@ -202,7 +130,7 @@ class Scripted(Initializer):
     script: str = ""
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Tensor | None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Tensor | None:
         parameters = dict(model.named_parameters())
         weight = parameters["blocks.1.attn.qkv.weight"]
         if self.script == "double":
@@ -238,16 +166,3 @@ def test_the_method_sees_the_base_and_has_the_last_word() -> None:
 def test_an_undeclared_tensor_or_a_value_that_is_not_finite_is_an_error_that_names_it(script: str, says: str) -> None:
     with pytest.raises(VitinitError, match=says):
         initialize(model(VIT), base(), Scripted(script=script), streams(0))
-
-
-def test_a_base_that_forgets_a_parameter_full_of_nan_is_noticed() -> None:
-    class Forgetful(type(base())):  # type: ignore[misc]
-        name: ClassVar[str] = "forgetful"
-
-        def linear(self, module: nn.Linear, generator: torch.Generator) -> None:
-            """Leaves every Linear as it is."""
-
-    m = model(VIT)
-    nn.init.constant_(m.head.weight, float("nan"))
-    with pytest.raises(VitinitError, match=r"forgetful.*not finite.*head\.weight"):
-        initialize(m, Forgetful(), None, streams(0))

@@ -117,33 +117,3 @@ def values(model: Any) -> dict[str, torch.Tensor]:
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     there = {n: p for n, p in tensors.items() if not p.is_meta and not isinstance(p, nn.UninitializedParameter)}
     return {name: (p.to_local() if isinstance(p, DTensor) else p).detach().clone() for name, p in there.items()}
-
-
-@pytest.fixture
-def plain() -> Any:
-    """What every one of them is to be."""
-    model = zoo.build("timm ViT", 1)
-    vitinit.initialize(model, "mimetic", base="trunc_normal", seed=3)
-    return model
-
-
-def in_place(model: nn.Module) -> nn.Module:
-    model.compile(backend="eager")
-    return model
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("wrap", "inside"),
-    [
-        (DistributedDataParallel, lambda wrapped: wrapped.module),
-        (lambda model: torch.compile(model, backend="eager"), lambda wrapped: wrapped._orig_mod),
-        (in_place, lambda compiled: compiled),
-    ],
-)
-def test_what_it_says_works(wrap: Any, inside: Any, plain: Any) -> None:
-    wrapped = wrap(zoo.build("timm ViT", 2))
-    with torch.no_grad():
-        wrapped(images(2))  # with the weights of before
-        vitinit.initialize(inside(wrapped), "mimetic", base="trunc_normal", seed=3)
-        torch.testing.assert_close(wrapped(images(2)), plain(images(2)))

@@ -27,7 +27,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse.solvers import Gradient
-from vitinit.initializers.registry import Resources
+from vitinit.initializers.registry import Job
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.machine import cores, default_device, lacks_compiler
 from vitinit.runners.loaders import make_loader
@@ -138,7 +138,7 @@ def initializers(models: dict[str, ModelSpec], device: torch.device) -> None:
     for label, spec in models.items():
         model = build_model(spec, CLASSES).to(device)
         noise = partial(torch.randn, 3, spec.image_size, spec.image_size, device=device)
-        resources = Resources(training_images=lambda count, noise=noise: torch.stack([noise() for _ in range(count)]))
+        job = Job(training_images=lambda count, noise=noise: torch.stack([noise() for _ in range(count)]))
         for name in registry.names():
             variants = [{"solver": solver} for solver in ("rotation", "svd")] if name == "impulse" else [{}]
             variants += [{"solver": Gradient(steps=FEW_STEPS).model_dump()}] if name == "impulse" else []
@@ -148,7 +148,7 @@ def initializers(models: dict[str, ModelSpec], device: torch.device) -> None:
                     part.check(model)
                 except VitinitError:
                     continue
-                apply = partial(part.apply_with, model, stream(0, "speed"), lambda done, total: None, resources)
+                apply = partial(part.apply, model, stream(0, "speed"), job)
                 print(f"{label}, {name} {params or ''}: {median(apply, device):.3f} s")
 
 

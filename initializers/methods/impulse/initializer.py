@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -25,9 +26,9 @@ from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse import solvers
 from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
-from vitinit.initializers.methods.mimetic import Mimetic, separate_heads, unmixed
+from vitinit.initializers.methods.mimetic import Mimetic, separate_heads
 from vitinit.initializers.pseudo_input import PseudoInput, made_up
-from vitinit.initializers.registry import Aim, Initializer, Part, Progress, Remember, Resources, register
+from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
 from vitinit.initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
 
 SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
@@ -62,13 +63,6 @@ class Impulse(Initializer):
 
     name: ClassVar[str] = "impulse"
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "table", "position")
-    touches: ClassVar[tuple[str, ...]] = (
-        "*.qkv.weight",
-        "*.qk.weight",
-        "*.v.weight",
-        "*.attn.proj.weight",
-        "pos_embed",
-    )
     later: ClassVar[dict[str, Any]] = {
         "pseudo_input": "position",
         "pseudo_input_later": None,
@@ -178,24 +172,12 @@ class Impulse(Initializer):
         learned = isinstance(places, nn.Parameter) and places.requires_grad
         if not learned or not (redrawn or float(places.detach().std()) < NOISE):
             return self, ""
-        return type(self)(**asked, solver="svd", position_scale=18.0), (
-            "learned positions: solver='svd', position_scale=18 chosen"
-        )
-
-    def ours(self, model: nn.Module) -> str:
-        """Tables in place of W_q and W_k, and heads that are no longer mixed."""
-        if attention_layers(model)[0].relative_bias is not None:
-            return "impulses in the relative position bias, in place of W_q and W_k"
-        return unmixed(model)
+        suited = self.model_copy(update={"solver": solvers.Svd(), "position_scale": 18.0})
+        return suited, "learned positions: solver='svd', position_scale=18 chosen"
 
     def patterned(self, model: nn.Module) -> bool:
         """Tables are no weights."""
         return attention_layers(model)[0].relative_bias is None or self.value_proj != "none"
-
-    def advice(self) -> str:
-        """Return what learned positions need: they start as noise, of which the default solver makes little."""
-        needed = "" if self.solver.name == "svd" else ": learned positions need solver='svd', position_scale=18"
-        return f"attention on its target is hardly more than uniform{needed}"
 
     def _check_kernel(self, grids: list[tuple[int, int]], word: str) -> None:
         grid = min(grids, key=min)
@@ -205,20 +187,18 @@ class Impulse(Initializer):
             )
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> Aim:
-        """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input."""
-        return self.apply_with(model, generator, progress, Resources())
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
+        """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input.
 
-    @torch.no_grad()
-    def apply_with(self, model: nn.Module, generator: torch.Generator, progress: Progress, resources: Resources) -> Aim:
-        """`apply`; solutions of `gradient` are looked up first, for the others take no longer than reading."""
+        Solutions of `gradient` are looked up first, for the others take no longer than reading.
+        """
         layers = attention_layers(model)
         if layers[0].relative_bias is not None:
-            return self._in_tables(layers, model, generator, progress)
+            return self._in_tables(layers, model, generator, job)
         grid = token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
         kinds = self._pseudo_inputs(len(layers))
-        images = self._images(kinds.count("images"), resources)
+        images = self._images(kinds.count("images"), job)
         position_embedding(model, class_row=True).mul_(self.position_scale)
         embedding_ND = position_embedding(model)
         if not embedding_ND.isfinite().all():
@@ -241,7 +221,7 @@ class Impulse(Initializer):
             draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
-        self._set_value_path(model, generator, progress)
+        self._set_value_path(model, generator, job)
 
         first_ND = None
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
@@ -252,7 +232,11 @@ class Impulse(Initializer):
             first_ND = pseudo_ND if first_ND is None else first_ND
             chosen = slice(batch.start, batch.stop)
             problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
-            query_LHdD, key_LHdD = self._solve(problem, _share(progress, number, len(batches)), resources.remember)
+
+            def progress(done: int, total: int, number: int = number) -> None:
+                job.progress(number * total + done, len(batches) * total)
+
+            query_LHdD, key_LHdD = self._solve(problem, replace(job, progress=progress))
             for index, layer in enumerate(layers):
                 solution = min(index, len(kinds) - 1)
                 if solution in batch:
@@ -263,9 +247,7 @@ class Impulse(Initializer):
         targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
         return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], first_ND)
 
-    def _in_tables(
-        self, layers: list[AttentionLayer], model: nn.Module, generator: torch.Generator, progress: Progress
-    ) -> Aim:
+    def _in_tables(self, layers: list[AttentionLayer], model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
         """Impulses by relative position bias; offsets are drawn for the most heads, and a layer has the first of them.
 
         Returns the targets of the first layer.
@@ -285,17 +267,17 @@ class Impulse(Initializer):
             for head, (inside_N, key_N) in enumerate(zip(inside_HN, key_HN, strict=True)):
                 entries = bias.index_NN.cpu()[query_N[inside_N], key_N[inside_N]]
                 bias.table_EH[entries.to(bias.table_EH.device), head] = math.log(len(bias.index_NN))
-        self._set_value_path(model, generator, progress)
+        self._set_value_path(model, generator, job)
         window, heads = layers[0].relative_bias.window, layers[0].heads  # type: ignore[union-attr]
         targets_HNN = target_matrices(window, target_positions(window, first[:heads]))
         width = layers[0].query_HdD.shape[-1]
         return Aim(targets_HNN[None], layers[0].query_HdD.new_zeros(targets_HNN.shape[1], width))
 
-    def _set_value_path(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def _set_value_path(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Set W_v and W_proj, unless they keep their base."""
         if self.value_proj != "none":
             noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
-            Mimetic(parts="vo", noise=noise).apply(model, generator, progress)
+            Mimetic(parts="vo", noise=noise).apply(model, generator, job)
 
     def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
         """Return the pseudo-input of every solution; the last one serves all layers without one of their own."""
@@ -304,22 +286,17 @@ class Impulse(Initializer):
         later = [self.pseudo_input_later] if self.pseudo_input_later and layers > 1 else []
         return [self.pseudo_input, *later]
 
-    def _images(self, count: int, resources: Resources) -> Iterator[Tensor]:
+    def _images(self, count: int, job: Job) -> Iterator[Tensor]:
         if not count:
             return iter(())
-        return iter(resources.images(count, "method 'impulse': pseudo-input 'images'").split(1))
+        return iter(job.images(count, "method 'impulse': pseudo-input 'images'").split(1))
 
-    def _solve(self, problem: Problem, progress: Progress, remember: Remember) -> tuple[Tensor, ...]:
+    def _solve(self, problem: Problem, job: Job) -> tuple[Tensor, ...]:
         if self.solver.slow:
             inputs = (self.solver.model_dump_json().encode(), SOURCE, *problem.content())
-            solution = remember(inputs, lambda: self.solver.solve(problem, progress))
+            solution = job.remember(inputs, lambda: self.solver.solve(problem, job))
         else:
-            solution = self.solver.solve(problem, progress)
+            solution = self.solver.solve(problem, job)
         if self.weight_norm is None:
             return solution
         return tuple(part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in solution)
-
-
-def _share(progress: Progress, number: int, count: int) -> Progress:
-    """The progress of one of `count` equal parts of the work, told as that of the whole."""
-    return lambda done, total: progress(number * total + done, count * total)

@@ -11,7 +11,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from vitinit.initializers.registry import Progress
+from vitinit.initializers.registry import Job
 from vitinit.initializers.targets import target_keys, target_matrices, token_positions
 from vitinit.initializers.threads import one_thread
 
@@ -73,7 +73,7 @@ class Gradient(_Solver):
         key_HdD = torch.empty(heads, features, width).uniform_(-1, 1, generator=generator)
         return torch.stack([query_HDd, key_HdD.mT]).mul_(bound)
 
-    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+    def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
         """W_q and W_k, both layers x heads x d x D.
 
         The gradient of softmax and squared error is worked out on paper. With A the attention and a its entry at a
@@ -107,7 +107,7 @@ class Gradient(_Solver):
                 query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
                 key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
             if time.monotonic() >= due:
-                progress(step, self.steps)
+                job.progress(step, self.steps)
                 due = time.monotonic() + PROGRESS_SECONDS
             both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
             query_Xrd, key_Xrd = both_2Xrd
@@ -122,7 +122,7 @@ class Gradient(_Solver):
             gradient_r2Xd[:, 1] = (inner_Xrr.mT @ query_Xrd).transpose(0, 1)
             torch.mm(pseudo_rD.T, gradient_r2Xd.view(rank, -1), out=gradient_DW)
             optimizer.step()
-        progress(self.steps, self.steps)
+        job.progress(self.steps, self.steps)
         query_LHdD, key_LHdD = value_D2LHd.permute(1, 2, 3, 4, 0)
         return query_LHdD, key_LHdD
 
@@ -180,7 +180,7 @@ class Svd(_Solver):
         noise_HNN = torch.empty(heads, tokens, tokens)
         return torch.nn.init.trunc_normal_(noise_HNN, std=self.noise_std, generator=generator)
 
-    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+    def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
         """W_q and W_k, both layers x heads x d x D, from float64 on the CPU.
 
         With P = U S V^T cut to rank r <= d, the matrix to be cut is V M V^T, where M = S^-1 U^T (signal H + noise Z) U
@@ -232,7 +232,7 @@ class Rotation(_Solver):
     temperature: PositiveFloat | None = None
     """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
 
-    def solve(self, problem: Problem, progress: Progress) -> tuple[Tensor, Tensor]:
+    def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
         """W_q and W_k, both layers x heads x d x D, from float64 on the CPU; heads with the same targets share one."""
         features, width = problem.features, problem.pseudo_ND.shape[1]
         own_N2 = token_positions(problem.grid)

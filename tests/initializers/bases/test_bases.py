@@ -10,12 +10,11 @@ import pytest
 import scipy.linalg
 import torch
 import zoo
-from small_models import CONVIT, TINY, VIT, applied, f64, model, refused
+from small_models import CONVIT, TINY, VIT, applied, f64, model
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 import vitinit
-from vitinit.initializers import registry
 
 WIDE = TINY.model_copy(update={"patch_size": 4})
 WIDE_TOKEN = WIDE.model_copy(update={"position": "learned", "pool": "token"})
@@ -88,15 +87,6 @@ def test_every_parameter_is_as_stated(base: str, params: dict[str, Any], spec: A
     assert torch.equal(based(base, VIT, **params).pos_embed, model(VIT).pos_embed), "sines are left alone"
 
 
-def test_trunc_normal_std_is_a_parameter_and_cuts_at_two() -> None:
-    assert_normal(f64(based("trunc_normal", WIDE, std=0.1).blocks[0].attn.qkv.weight), 0.1)
-    assert_normal(f64(based("trunc_normal", WIDE_TOKEN, std=0.1).pos_embed), 0.1)
-    wide = f64(based("trunc_normal", VIT, std=2.0).blocks[0].mlp.fc1.weight)
-    assert np.abs(wide).max() <= 2
-    # N(0, 1) cut at +-1 has variance 1 - 2 phi(1) / (Phi(1) - Phi(-1)) = 0.2911
-    assert abs(wide.std() - 2 * math.sqrt(0.29112)) < 0.02
-
-
 def qkv(m: Any, layer: int = 0) -> list[np.ndarray]:
     """W_q, W_k and W_v, D x D."""
     return np.split(f64(m.blocks[layer].attn.qkv.weight), 3)
@@ -138,13 +128,6 @@ def test_weights_are_xavier_uniform_of_the_matrices_that_each_library_counts(bas
     assert_normal(f64(m.pos_embed), D**-0.5 if base == "jax_vit" else 0.02)
 
 
-def test_jax_patch_embedding_is_cut_at_two_standard_deviations_and_has_the_variance_asked_for() -> None:
-    patch = f64(based("jax_vit", TINY, seed=4).patch_embed.proj.weight)
-    std = patch[0].size ** -0.5
-    assert np.abs(patch).max() <= 2 * std / 0.87962566103423978 + 1e-7
-    assert patch.std() == pytest.approx(std, rel=SIGMAS / math.sqrt(2 * patch.size))
-
-
 def stds(m: nn.Module) -> dict[str, float]:
     return {name: float(f64(value).std()) for name, value in m.named_parameters() if value.numel() > 1000}
 
@@ -168,15 +151,6 @@ def test_every_spread_is_the_librarys(base: Any, build: Any, theirs: Any) -> Non
     for name, std in wanted.items():
         n = ours.get_parameter(name).numel()
         assert found[name] == pytest.approx(std, rel=2 * SIGMAS / math.sqrt(2 * n), abs=1e-12), name
-
-
-def test_moco_can_keep_the_patch_embedding_from_training_where_it_is_a_convolution() -> None:
-    m, asked = model(VIT), {"name": "moco_v3", "stop_grad_conv1": True}
-    registry.build("moco_v3", {"stop_grad_conv1": True}).freeze(m)
-    untrained = {name for name, parameter in m.named_parameters() if not parameter.requires_grad}
-    assert untrained == {f"patch_embed.proj.{end}" for end in ("weight", "bias")}
-    says = "no convolution as patch embedding; stop_grad_conv1 must be false"
-    refused(nn.Sequential(nn.Linear(4, 4)), says, base=asked)
 
 
 @pytest.mark.parametrize(
@@ -257,91 +231,3 @@ def test_idinit_by_loops() -> None:
     np.testing.assert_allclose(f64(m.blocks[0].mlp.fc2.weight), fc2, atol=1e-9)
     noisy = f64(based("idinit", ODD, loose=0.1).blocks[0].attn.qkv.weight) - np.tile(np.eye(60), (3, 1))
     assert_normal(noisy, 0.1)
-
-
-class Holds(nn.Module):
-    """A model under a name that says nothing."""
-
-    def __init__(self, held: nn.Module) -> None:
-        super().__init__()
-        self.inner = held
-
-
-INSIDE = ["timm DeiT distilled", "timm CaiT", "torchvision ViT", "timm ResMLP", "Hugging Face ViT"]
-
-
-@pytest.mark.parametrize(("base", "name"), list(zip(registry.names("base"), 3 * INSIDE)))  # noqa: B905
-def test_a_model_inside_another_gets_what_it_gets_alone(base: str, name: str) -> None:
-    alone, held = zoo.build(name), Holds(zoo.build(name))
-    for m in (alone, held):
-        vitinit.initialize(m, base=base, seed=3)
-    inner = held.inner.state_dict()
-    assert [key for key, value in alone.state_dict().items() if not torch.equal(value, inner[key])] == []
-
-
-@pytest.mark.long
-def test_of_a_head_of_several_linears_the_last_is_the_classifier() -> None:
-    m = model(VIT)
-    m.head = nn.Sequential(nn.Linear(VIT.width, 20), nn.GELU(), nn.Linear(20, 10))
-    vitinit.initialize(m, base="jax_vit")
-    xavier(f64(m.head[0].weight))
-    assert not m.head[2].weight.any()
-    several = zoo.build("timm CrossViT")
-    vitinit.initialize(several, base="jax_vit")
-    assert len(several.head) == 2
-    assert not any(head.weight.any() for head in several.head)
-
-
-@pytest.mark.parametrize(
-    ("name", "last", "not_last"),
-    [
-        ("timm ResMLP", ("linear_tokens", "mlp_channels.fc2"), ("mlp_channels.fc1",)),
-        ("timm MLP-Mixer", ("mlp_tokens.fc2", "mlp_channels.fc2"), ("mlp_tokens.fc1", "mlp_channels.fc1")),
-        ("timm CaiT", ("attn.proj", "mlp.fc2"), ("attn.v", "mlp.fc1")),
-    ],
-)
-def test_the_last_linear_of_every_branch_is_near_zero(
-    name: str, last: tuple[str, ...], not_last: tuple[str, ...]
-) -> None:
-    for base, near in (("zero", 0.0), ("idinit", 2e-6)):
-        m = zoo.build(name)
-        vitinit.initialize(m, base=base)
-        linears = {n: f64(part.weight) for n, part in m.named_modules() if isinstance(part, nn.Linear)}
-        assert {end for end in (*last, *not_last) if any(n.endswith(f".{end}") for n in linears)} == {*last, *not_last}
-        for n, weight in linears.items():
-            if n.endswith(last):
-                assert np.abs(weight).max() <= near, n
-            elif n.endswith(not_last):
-                assert np.abs(weight).max() > 0.05, n
-
-
-def test_a_convolution_of_zero_is_in_the_middle_of_its_kernel() -> None:
-    m = zoo.build("timm ConvMixer")
-    vitinit.initialize(m, base="zero")
-    depthwise = [f64(part.weight) for part in m.modules() if isinstance(part, nn.Conv2d) and part.groups > 1]
-    wanted = np.zeros_like(depthwise[0])
-    wanted[:, 0, wanted.shape[2] // 2, wanted.shape[3] // 2] = 1
-    for weight in depthwise:
-        np.testing.assert_array_equal(weight, wanted)
-    plain = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1))
-    vitinit.initialize(plain, base="zero")
-    np.testing.assert_array_equal(f64(plain[0].weight)[:, :, 1, 1], np.eye(8))
-    assert f64(plain[0].weight).sum() == 8
-
-
-def test_the_report_says_what_rank_sines_have() -> None:
-    report = vitinit.initialize(model(TINY), base="sinusoidal")
-    assert report.remarks == ("base sinusoidal: rank of 192 in the first layer: W_q 95, W_proj 95",)
-    assert report.details().endswith(report.remarks[0])
-    fused = vitinit.initialize(model(TINY), base={"name": "sinusoidal", "qkv": "fused"})
-    assert fused.remarks == (f"base sinusoidal: rank of 192 in the first layer: W_q {qkv_rank()}, W_proj 95",)
-    assert vitinit.initialize(zoo.build("timm ConvMixer"), base="sinusoidal").remarks == ()
-    m = nn.Sequential(nn.Linear(2, 2))
-    vitinit.initialize(m, base="sinusoidal")
-    assert not m[0].weight.any(), "sines that are all zero are not rounding errors"
-
-
-def qkv_rank() -> int:
-    """Of the first third of 576 x 192 sines."""
-    rows, columns = np.arange(1, 577)[:, None], np.arange(192)
-    return int(np.linalg.matrix_rank(np.sin(rows * (2 * np.pi * columns / 192 + 2 * np.pi / 576))[:192], tol=1e-5))

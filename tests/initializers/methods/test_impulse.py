@@ -7,29 +7,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from impulse_helpers import impulse
 from small_models import (
-    CONVIT,
     VIT,
-    VIT_TOKEN,
-    applied,
     f64,
     generator,
     layer_norm,
     loop_targets,
     model,
-    qkv_rows,
     refused,
-    state,
 )
 
 from vitinit.initializers import registry
-from vitinit.initializers.methods.impulse.solvers import Gradient, Svd
 from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.targets import head_offsets, impulse_targets
 
@@ -70,55 +62,6 @@ def test_pseudo_input_is_the_layer_norm_of_the_embedding() -> None:
 
 
 # --- in the model --------------------------------------------------------------------------------------------------
-
-SOLVERS: list[Any] = ["rotation", "svd", {"name": "gradient", "steps": 3}]
-
-
-@pytest.mark.parametrize("solver", SOLVERS, ids=["rotation", "svd", "gradient"])
-def test_one_solution_for_all_layers_or_one_each(solver: Any) -> None:
-    for per_layer in (False, True):
-        m = impulse(VIT, solver=solver, per_layer=per_layer)
-        (query_0, key_0, _), (query_1, key_1, _) = qkv_rows(m, 0), qkv_rows(m, 1)
-        assert np.array_equal(query_0, query_1) != per_layer
-        # rotation has one and the same W_k for every offset
-        assert np.array_equal(key_0, key_1) == (not per_layer or solver == "rotation")
-    fixed = impulse(VIT, per_layer=True, offsets="fixed")
-    np.testing.assert_array_equal(qkv_rows(fixed, 0)[0], qkv_rows(fixed, 1)[0])
-
-
-@pytest.mark.parametrize(
-    ("spec", "solver"), list(zip([VIT, VIT_TOKEN, CONVIT], SOLVERS, strict=True)), ids=["vit", "vit_token", "convit"]
-)
-def test_only_query_and_key_change(spec: Any, solver: Any) -> None:
-    before, after = state(applied(model(spec), "kaiming_uniform", 99)), state(impulse(spec, solver=solver))
-    width = spec.width
-    for name in before:
-        if name.endswith(("qkv.weight", "qk.weight")):
-            assert not torch.equal(before[name][:width], after[name][:width])
-            assert not torch.equal(before[name][width : 2 * width], after[name][width : 2 * width])
-            assert torch.equal(before[name][2 * width :], after[name][2 * width :]), "rows of V"
-        else:
-            assert torch.equal(before[name], after[name]), name
-
-
-@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN], ids=["vit", "vit_token"])
-def test_position_scale_multiplies_the_embedding_and_leaves_the_solution(spec: Any) -> None:
-    """The class row too: 2505's code multiplies pos_embed in place (paper-facts 2.5)."""
-    plain, scaled = impulse(spec), impulse(spec, position_scale=18.0)
-    np.testing.assert_allclose(f64(scaled.pos_embed), 18 * f64(plain.pos_embed), rtol=1e-6)
-    if spec is VIT:  # LayerNorm takes the scale out again, but for its eps: 1e-5 beside a variance of 1/2
-        np.testing.assert_allclose(qkv_rows(scaled)[0], qkv_rows(plain)[0], atol=1e-3)
-
-
-def test_solver_is_a_name_or_a_mapping() -> None:
-    assert registry.build("impulse", {"solver": "svd"}) == registry.build("impulse", {"solver": {"name": "svd"}})
-
-    made = registry.build("impulse", {"solver": {"name": "gradient", "steps": 7, "lr": 0.1}}).model_dump()
-    assert made["solver"] == {"name": "gradient", "steps": 7, "lr": 0.1, "renormalize_every": 100}
-    rotation = {"name": "rotation", "ridge": 1.0, "temperature": None}
-    assert registry.build("impulse", {}).model_dump()["solver"] == rotation
-    assert Gradient().model_dump() == {"name": "gradient", "steps": 10_000, "lr": 1e-4, "renormalize_every": 100}
-    assert Svd().model_dump() == {"name": "svd", "signal": 1000.0, "noise": 3.0, "noise_std": 0.6, "norm": 7.0}
 
 
 def test_what_does_not_fit_is_refused_by_the_parameter_that_needs_it_alone() -> None:

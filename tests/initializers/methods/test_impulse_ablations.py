@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, random_pseudo_input, solve
+from impulse_helpers import SMALL_GRID, SMALL_OFFSETS, solve
 from small_models import (
     VIT,
     VIT_TOKEN,
     applied,
-    differing,
     f64,
     generator,
     images,
@@ -23,19 +21,11 @@ from small_models import (
     loop_targets,
     model,
     qkv_rows,
-    silent,
-    softmax,
-    state,
-    streams,
 )
 
-import vitinit
-from vitinit.benchmark.grids.fitting import resolve_initializer
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.initialize import initialize
-from vitinit.initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
-from vitinit.initializers.registry import Initializer, Resources, register
+from vitinit.initializers.methods.impulse.solvers import Gradient, Rotation, Svd
+from vitinit.initializers.registry import Job
 from vitinit.initializers.targets import Control, broken, target_matrices, target_positions
 
 GRID, HEADS, D_H, WIDTH = (8, 8), VIT.heads, VIT.width // VIT.heads, VIT.width
@@ -45,7 +35,7 @@ DEEP = VIT.model_copy(update={"depth": 4})
 def impulse(spec: Any, seed: int = 0, **params: Any) -> Any:
     m = applied(model(spec), "kaiming_uniform", 99)
     method = registry.build("impulse", params)
-    method.apply_with(m, generator(seed), silent, Resources(training_images=lambda count: images(count, seed=seed)))
+    method.apply(m, generator(seed), Job(training_images=lambda count: images(count, seed=seed)))
     return m
 
 
@@ -94,33 +84,6 @@ def test_constant_offset_is_the_first_head_s_in_every_head_and_no_control_draws_
     assert torch.equal(g.get_state(), unused)
 
 
-@pytest.mark.parametrize("control", ["shuffled_rows", "random_binary", "constant_offset"])
-def test_rotation_solves_for_the_codes_of_the_broken_targets(control: Control) -> None:
-    """The other solvers get no more than the matrices of the targets, broken or not."""
-    width, features = 24, 8
-    pseudo = random_pseudo_input(math.prod(SMALL_GRID), width)
-    positions = broken(target_positions(SMALL_GRID, SMALL_OFFSETS), control, SMALL_GRID, generator(1))
-    targets = control_matrices(control, seed=1)[1]
-    solver = Rotation(ridge=0.5, temperature=2.0)
-    solved = solver.solve(Problem(torch.tensor(pseudo), SMALL_GRID, features, positions[None], []), silent)
-    query, key = f64(solved[0][0]).transpose(0, 2, 1), f64(solved[1][0])
-    frequency = 10000.0 ** (-np.arange(2) / (width / 4))
-
-    def code(token: int) -> list[float]:
-        angles = [place * f for place in divmod(token, SMALL_GRID[1]) for f in frequency]
-        return [*np.sin(angles), *np.cos(angles)]
-
-    stacked = np.vstack([pseudo, np.sqrt(0.5) * np.eye(width)])
-    for h in range(len(SMALL_OFFSETS)):
-        rows = targets[h].any(-1)
-        if control == "random_binary":  # a query without a target is to have the code zero
-            wanted = np.array([code(int(row.argmax())) if row.any() else [0.0] * features for row in targets[h]])
-            fit = np.sqrt(2) * np.linalg.lstsq(stacked, np.vstack([wanted, np.zeros((width, features))]), rcond=None)[0]
-            np.testing.assert_allclose(query[h], fit, atol=1e-10)
-        attention = softmax(50 * pseudo @ query[h] @ key[h] @ pseudo.T)
-        assert (attention.argmax(-1) == targets[h].argmax(-1))[rows].all()
-
-
 # --- pseudo-inputs -------------------------------------------------------------------------------------------------
 
 ROTATION: Any = Rotation()
@@ -166,26 +129,6 @@ def test_every_solver_solves_on_every_pseudo_input(solver: Any, kind: str) -> No
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(("first", "later"), [("position", "uniform"), ("normal", "position"), ("position", "images")])
-def test_another_pseudo_input_later_is_one_more_solution_for_all_later_layers(first: str, later: str) -> None:
-    m, g = impulse(DEEP, 6, pseudo_input=first, pseudo_input_later=later), generator(6)
-    offsets = [drawn_offsets(g), drawn_offsets(g)]
-    for layer, kind in enumerate((first, later)):
-        pseudo = received(m, images(1, seed=6), layer) if kind == "images" else by_hand(kind, m, g)
-        assert_solved(m, layer, ROTATION, pseudo, offsets[layer], g)
-    for earlier, next_one in pairwise(range(1, DEEP.depth)):
-        np.testing.assert_array_equal(qkv_rows(m, earlier)[0], qkv_rows(m, next_one)[0])
-
-
-def test_per_layer_every_layer_has_noise_of_its_own() -> None:
-    m = impulse(DEEP, 6, pseudo_input="position", pseudo_input_later="position+uniform", per_layer=True)
-    g = generator(6)
-    offsets = [drawn_offsets(g) for _ in range(DEEP.depth)]
-    for layer in range(DEEP.depth):
-        pseudo = by_hand("position+uniform" if layer else "position", m, g)
-        assert_solved(m, layer, ROTATION, pseudo, offsets[layer], g)
-
-
 def received(m: Any, images_BCHW: torch.Tensor, layer: int) -> np.ndarray:
     """What the attention of a layer gets from one image, by going through the blocks."""
     with torch.no_grad():
@@ -204,53 +147,7 @@ def test_images_are_what_each_layer_gets_from_its_own_training_image(spec: Any, 
         assert_solved(m, layer, ROTATION, received(m, given[layer : layer + 1], layer), offsets[layer], g)
 
 
-def test_one_image_of_a_user_is_that_of_every_layer_and_without_one_there_is_no_such_pseudo_input() -> None:
-    once, twice, ours = model(VIT), model(VIT), {"method": "impulse", "pseudo_input": "images", "per_layer": True}
-    vitinit.initialize(once, base="trunc_normal", images=images(1), **ours)
-    vitinit.initialize(twice, base="trunc_normal", images=images(1).expand(2, -1, -1, -1), **ours)
-    assert differing(state(once), state(twice)) == set()
-
-
-@pytest.mark.parametrize(
-    "params",
-    [{"control": "shuffled_rows", "weight_norm": 10.0}, {"pseudo_input": "uniform", "weight_norm": 6.0}],
-    ids=lambda params: next(iter(params)),
-)
-def test_the_record_measures_against_the_broken_targets_and_on_what_was_solved_on(params: dict[str, Any]) -> None:
-    m, method = model(VIT), registry.build("impulse", params)
-    report, _ = initialize(m, registry.build("kaiming_uniform", {}), method, streams(0), images())
-    g = streams(0)("init/method")
-    if "control" in params:
-        aim: Any = method.apply(model(VIT), g, silent)
-        pseudo, targets = layer_norm(f64(m.pos_embed)[0]), f64(aim.targets_LHNN[0])
-    else:
-        targets = loop_targets(*GRID, drawn_offsets(g))
-        pseudo = by_hand("uniform", m, g)
-    query, key, _ = qkv_rows(m)
-    attention = np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(D_H)) for q, k in zip(query, key, strict=True)])
-    assert report.pseudo_input.mass == pytest.approx((attention * targets).sum(-1)[targets.any(-1)].mean(), rel=1e-3)
-    assert report.pseudo_input.mass > 2 / 64, "twice that of uniform attention; 12 features do not hold more of it"
-
-
 # --- halves and norms ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("value_proj", "noise"), [("mimetic", "normal"), ("released", "uniform")])
-def test_value_proj_is_mimetic_s_and_leaves_query_and_key(value_proj: str, noise: str) -> None:
-    m, plain, g = impulse(VIT, 1, value_proj=value_proj), impulse(VIT, 1), generator(1)
-    drawn_offsets(g)
-    mimetic = model(VIT)
-    registry.build("mimetic", {"parts": "vo", "noise": noise}).apply(mimetic, g, silent)
-    for layer in range(VIT.depth):
-        query, key, value = qkv_rows(m, layer)
-        np.testing.assert_array_equal(query, qkv_rows(plain, layer)[0])
-        np.testing.assert_array_equal(key, qkv_rows(plain, layer)[1])
-        np.testing.assert_array_equal(value, qkv_rows(mimetic, layer)[2])
-        path = value.reshape(WIDTH, WIDTH).T @ f64(m.blocks[layer].attn.proj.weight).T
-        assert abs(np.diag(path).mean() + 0.4) < 0.04, "x W_v^T W_proj^T is 0.4 Z - 0.4 I (paper-facts 2.5)"
-        off_diagonal = path[~np.eye(WIDTH, dtype=bool)]
-        assert abs(off_diagonal.std() - 0.4 / np.sqrt(WIDTH)) < 0.004
-        assert (np.abs(off_diagonal).max() <= 0.4 * np.sqrt(3 / WIDTH) + 1e-6) == (noise == "uniform")
 
 
 @pytest.mark.parametrize("solver", [Rotation(), Svd(), Gradient(steps=0)], ids=lambda solver: solver.name)
@@ -265,37 +162,3 @@ def test_weight_norm_scales_every_head_and_turns_none(solver: Any) -> None:
 
 
 # --- identity ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "neutral", "other"),
-    [
-        ("impulse", {"pseudo_input": "position"}, {"pseudo_input": "images"}),
-        ("impulse", {"control": "none"}, {"control": "random_binary"}),
-        ("impulse", {"value_proj": "none"}, {"value_proj": "mimetic"}),
-        ("impulse", {"weight_norm": None}, {"weight_norm": 2.0}),
-        ("mimetic", {"parts": "both"}, {"parts": "vo"}),
-    ],
-)
-def test_a_neutral_parameter_leaves_the_spec_as_it_was(name: str, neutral: Any, other: Any) -> None:
-    twice = resolve_initializer({"name": "impulse", "pseudo_input": "normal", "pseudo_input_later": "normal"}, "method")
-    assert twice == resolve_initializer({"name": "impulse", "pseudo_input": "normal"}, "method")
-    before = resolve_initializer({"name": name}, "method")
-    assert resolve_initializer({"name": name, **neutral}, "method") == before
-    assert not neutral.keys() & before.params.keys()
-    assert resolve_initializer({"name": name, **other}, "method").params == {**before.params, **other}
-
-
-@pytest.mark.parametrize("wrong", [{"gain": 2.0}, {"grain": 1.0}])
-def test_later_must_be_the_default_of_a_parameter(wrong: dict[str, Any]) -> None:
-    """What a record leaves out is filled in with the default."""
-
-    class Late(Initializer):
-        name: ClassVar[str] = "late"
-        touches: ClassVar[tuple[str, ...]] = ("*",)
-        later: ClassVar[dict[str, Any]] = wrong
-
-        gain: float = 1.0
-
-    with pytest.raises(VitinitError, match=rf"Late: `later` names '{next(iter(wrong))}'"):
-        register(Late)

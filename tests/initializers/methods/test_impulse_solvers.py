@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from impulse_helpers import (
-    SMALL_GRID,
     SMALL_OFFSETS,
     adam_by_hand,
     impulse,
@@ -20,29 +19,12 @@ from impulse_helpers import (
     solve,
     svd_by_hand,
 )
-from small_models import TINY, VIT, f64, generator, layer_norm, loop_targets, qkv_rows, silent
+from small_models import JOB, VIT, f64, generator, layer_norm, loop_targets, qkv_rows
 
 from vitinit.initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
-from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.targets import target_positions
 
 # --- gradient solver, 1.6 items 4 to 7 -----------------------------------------------------------------------------
-
-
-def test_gradient_starts_uniform_within_one_over_root_width() -> None:
-    heads, features = len(SMALL_OFFSETS), 32
-    width = heads * features
-    pseudo = torch.tensor(random_pseudo_input(math.prod(SMALL_GRID), width)).float()
-    query, key = (
-        f64(part) for part in solve(Gradient(steps=0), pseudo, SMALL_GRID, SMALL_OFFSETS, features, generator())
-    )
-    for start in (query, key):
-        bound = 1 / math.sqrt(width)
-        assert np.abs(start).max() <= bound
-        assert np.abs(start).max() > 0.999 * bound
-        assert abs(start.std() - bound / math.sqrt(3)) < 5 * bound / math.sqrt(3) * math.sqrt(0.2 / start.size)
-    assert abs(np.corrcoef(query.ravel(), key.ravel())[0, 1]) < 5 / math.sqrt(query.size)
-    assert np.linalg.norm(query, axis=2).std() > 0.01, "steps=0 leaves the draw as it is, not renormalised"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +44,7 @@ def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
     draws = [solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH]
     steps = 201
     positions_LHN2 = torch.stack([target_positions(grid, offsets) for offsets in offsets_LH])
-    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, positions_LHN2, draws), silent)
+    query, key = Gradient(lr=1e-3, steps=steps).solve(Problem(pseudo_ND, grid, features, positions_LHN2, draws), JOB)
     for layer, offsets in enumerate(offsets_LH):
         query_0, key_0 = (f64(part) for part in draws[layer])
         expected = adam_by_hand(
@@ -71,29 +53,6 @@ def test_gradient_of_many_layers_equals_a_loop_over_layers_and_heads(
         np.testing.assert_allclose(f64(query[layer]).transpose(0, 2, 1), expected[0], atol=tolerance)
         np.testing.assert_allclose(f64(key[layer]), expected[1], atol=tolerance)
         assert np.abs(expected[0] - query_0).max() > 0.05
-
-
-@pytest.mark.parametrize("solver", [Gradient(steps=30, lr=1e-3), Svd(), Rotation()], ids=lambda solver: solver.name)
-def test_layers_solved_together_draw_and_end_as_one_after_the_other(solver: Any) -> None:
-    m = impulse(VIT, 5, solver=solver.model_dump(), per_layer=True)
-    pseudo_ND, g = pseudo_input(m.pos_embed[0]), generator(5)
-    for layer in range(VIT.depth):
-        offsets = [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (VIT.heads,), generator=g).tolist()]
-        query, key = solve(solver, pseudo_ND, (8, 8), offsets, VIT.width // VIT.heads, g)
-        found = qkv_rows(m, layer)
-        np.testing.assert_allclose(found[0], f64(query), atol=1e-5)
-        np.testing.assert_allclose(found[1], f64(key), atol=1e-5)
-
-
-def test_a_progress_callback_that_raises_ends_the_gradient_solver() -> None:
-    class Stop(Exception):
-        pass
-
-    def progress(done: int, total: int) -> None:
-        raise Stop
-
-    with pytest.raises(Stop):
-        solve(Gradient(), torch.eye(12), SMALL_GRID, SMALL_OFFSETS, 4, generator(), progress)
 
 
 # --- svd solver, 2.5 -----------------------------------------------------------------------------------------------
@@ -115,25 +74,6 @@ def test_svd_equals_the_formula_on_a_random_pseudo_input(tokens_by: tuple[int, i
         np.testing.assert_allclose(k.T @ k, expected[1][h].T @ expected[1][h], atol=1e-4 * norm**2)
         assert abs(np.linalg.norm(q) - norm) < 1e-5 * norm
         assert abs(np.linalg.norm(k) - norm) < 1e-5 * norm
-
-
-def test_svd_on_the_rank_deficient_sincos_embedding_equals_the_formula_cut_to_its_rank() -> None:
-    m = impulse(TINY, 2, solver="svd", offsets="fixed")
-    pseudo = layer_norm(f64(m.pos_embed)[0])
-    rank = int(np.linalg.matrix_rank(pseudo.astype(np.float32)))
-    assert rank == 21
-    targets = loop_targets(16, 16, [(0, 0), (-1, 0), (0, 1)])
-    expected = svd_by_hand(f64(pseudo_input(m.pos_embed[0])), targets, 64, generator(2), rank=rank)
-    query, key, _ = qkv_rows(m)
-    for h in range(3):
-        q, k = query[h].T, key[h]
-        for found, wanted in (
-            (q @ k, expected[0][h] @ expected[1][h]),
-            (q @ q.T, expected[0][h] @ expected[0][h].T),
-            (k.T @ k, expected[1][h].T @ expected[1][h]),
-        ):
-            np.testing.assert_allclose(found, wanted, atol=1e-6 * np.abs(wanted).max())
-        assert not query[h, rank:].any()
 
 
 # --- rotation solver -----------------------------------------------------------------------------------------------

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import ARCHS, applied, f64, generator, images, model, refused, silent
+from small_models import ARCHS, applied, f64, generator, images, model
 from torch import nn
 
 import vitinit
 from vitinit.initializers import registry
-from vitinit.initializers.registry import Resources
+from vitinit.initializers.registry import Job
 
 BATCH = 16
 
@@ -23,7 +23,7 @@ def lsuv(m: nn.Module, data: torch.Tensor, **params: Any) -> None:
         return data
 
     method = registry.build("lsuv", {"images": len(data), **params})
-    method.apply_with(m, generator(3), silent, Resources(training_images=first))
+    method.apply(m, generator(3), Job(training_images=first))
 
 
 @pytest.mark.parametrize("arch", ["convit", "convmixer"])
@@ -61,18 +61,6 @@ def test_two_layers_by_numpy_with_the_mean_taken_off() -> None:
         np.testing.assert_allclose(f64(layer.weight), weight, atol=1e-4)
         np.testing.assert_allclose(f64(layer.bias), bias, atol=1e-4)
         x = np.maximum(x @ weight.T + bias, 0)
-
-
-def test_tries_bound_the_corrections() -> None:
-    m, seen = model(), list[int]()
-    m.patch_embed.proj.register_forward_hook(lambda *_: seen.append(1))
-    lsuv(m, images(BATCH), tries=0)
-    linears = sum(isinstance(part, nn.Linear | nn.Conv2d) for part in m.modules())
-    assert len(seen) == 1 + linears, "one look for the order, one a layer"
-
-
-def test_images_of_another_size_are_one_line_and_change_nothing() -> None:
-    refused(model(), r"does not take images of 3 x 24 x 24: .*", "lsuv", images=images(2, size=24))
 
 
 @pytest.mark.parametrize("count", [3, 100])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small_models import VIT, applied, differing, f64, generator, model, qkv_rows, state
+from small_models import VIT, applied, f64, generator, model, qkv_rows
 
 D, DEPTH, HEADS = VIT.width, VIT.depth, VIT.heads
 
@@ -72,27 +72,3 @@ def test_released_order_is_the_transposed_product_of_the_factors_the_other_way_r
     # a pair of singular vectors may have either sign, hence the sizes alone off the diagonal
     np.testing.assert_allclose(np.abs(released), np.abs((right @ left).T), atol=1e-4)
     np.testing.assert_allclose(np.diag(released), np.diag(right @ left), atol=1e-4)
-
-
-@pytest.mark.parametrize("half", ["qk", "vo"])
-def test_half_of_mimetic_is_that_half_of_the_whole_over_the_base(half: str) -> None:
-    base, whole, part = applied(model(), "kaiming_uniform", 99), mimetic(), mimetic(parts=half)
-    for layer in range(DEPTH):
-        found = [[*qkv_rows(m, layer), f64(m.blocks[layer].attn.proj.weight)] for m in (base, whole, part)]
-        for index, (old, new, weight) in enumerate(zip(*found, strict=True)):
-            np.testing.assert_array_equal(weight, new if (index < 2) == (half == "qk") else old)
-
-
-def test_bits_do_not_depend_on_the_number_of_threads_which_is_kept() -> None:
-    """Of narrow and wide models, which are factorised differently."""
-    before = torch.get_num_threads()
-    try:
-        for changes in ({}, {"width": 320, "heads": 4, "depth": 1}):
-            found = {}
-            for threads in (1, 3):
-                torch.set_num_threads(threads)
-                found[threads] = state(mimetic(VIT.model_copy(update=changes)))
-                assert torch.get_num_threads() == threads
-            assert differing(found[1], found[3]) == set()
-    finally:
-        torch.set_num_threads(before)

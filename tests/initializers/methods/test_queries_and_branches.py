@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 import scipy.fft
 import torch
-import zoo
 from small_models import ARCHS, CONVIT, VIT, applied, differing, f64, model, qkv_rows, state
-
-from vitinit.initializers.attention import attention_layers
 
 WIDE = VIT.model_copy(update={"width": 60, "heads": 5})
 
@@ -79,21 +76,6 @@ def test_logits_of_independent_tokens_have_the_critical_scale() -> None:
     assert differing(state(before), state(after)) == named(WIDE, "attn.qkv.weight")
 
 
-def test_the_critical_scale_counts_the_keys_of_a_window() -> None:
-    """4 x 4 tokens of the 8 x 8 and 4 x 4 of the two stages."""
-    for layer in attention_layers(applied(zoo.build("timm Swin"), "critical_scale")):
-        drawn = np.concatenate([f64(layer.query_HdD), f64(layer.key_HdD)])
-        np.testing.assert_allclose(drawn.std(), (np.log(16) ** 0.5 / drawn.shape[-1]) ** 0.5, rtol=0.05)
-
-
-@pytest.mark.parametrize("parts", ["both", "qk"])
-def test_a_mean_is_added_to_the_first_matrix_and_mimetic_is_as_without(parts: str) -> None:
-    without, m = (both(VIT, "mimetic", parts=parts, **mean)[1] for mean in ({}, {"mlp_mean": 0.03}))
-    assert differing(state(without), state(m)) == named(VIT, "mlp.fc1.weight")
-    for old, new in zip(without.blocks, m.blocks, strict=True):
-        np.testing.assert_allclose(f64(new.mlp.fc1.weight) - f64(old.mlp.fc1.weight), 0.03, atol=1e-7)
-
-
 # --- conditioned -----------------------------------------------------------------------------------------------------
 
 
@@ -117,16 +99,6 @@ def test_each_head_reads_its_channels(value: str, step: int) -> None:
         for one, other in zip(old, new, strict=True):
             assert np.linalg.norm(other) == pytest.approx(np.linalg.norm(one), rel=1e-5)
             assert np.linalg.cond(other) == pytest.approx(1, abs=1e-5)
-
-
-def test_nothing_else_is_touched_and_value_can_stay() -> None:
-    before, after = both(VIT, "conditioned", value="keep")
-    assert differing(state(before), state(after)) == named(VIT, "attn.qkv.weight")
-    np.testing.assert_array_equal(qkv_rows(before)[2], qkv_rows(after)[2])
-    attn = both(CONVIT, "conditioned", value="slices")[1].blocks[0].attn
-    query = f64(attn.qk.weight)[:12]
-    np.testing.assert_allclose(query @ query.T, np.eye(12), atol=1e-6)
-    np.testing.assert_array_equal(f64(attn.v.weight), np.eye(48))
 
 
 # --- DCT -------------------------------------------------------------------------------------------------------------

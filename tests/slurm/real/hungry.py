@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
-from vitinit.initializers.registry import Initializer, Progress
+from vitinit.initializers.registry import Initializer, Job
 
 
 class Hungry(Initializer):
@@ -17,7 +17,7 @@ class Hungry(Initializer):
     touches: ClassVar[tuple[str, ...]] = ()
     deterministic: ClassVar[bool] = True
 
-    def apply(self, model: nn.Module, generator: torch.Generator, progress: Progress) -> None:
+    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Take the memory, and keep it long enough to be seen."""
         import time
 

@@ -1,0 +1,336 @@
+"""Families of models: where they have what bases and methods set. Data; nothing here is imported but by name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, Type, fused, linear
+from vitinit.initializers.errors import VitinitError
+
+COSINES = "it attends by cosines, so that the size of W_q and W_k has no effect"
+WINDOWS: dict[str, Any] = {
+    "table": "relative_position_bias_table",
+    "table_index": "relative_position_index",
+    "window": "window_size",
+}
+"""Attribute names of the relative position bias of attention in windows, in timm and torchvision."""
+NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
+"""Attribute names of what else timm has in attention."""
+POOL = ("timm.layers.attention_pool.AttentionPoolLatent",)
+
+
+def attention(
+    types: tuple[Type, ...], qkv: tuple[Part, ...], proj: str, heads: str = "num_heads", **more: Any
+) -> Attention:
+    """Attention with W_q, W_k and W_v as given, W_proj in a Linear; and `more` of it."""
+    query, key, value = qkv
+    return Attention(types, heads, query, key, value, linear(proj), **more)
+
+
+def one_linear(*types: Type, biases: tuple[str, str, str] = ("qkv.bias",) * 3, **more: Any) -> Attention:
+    """Attention as most libraries have it: W_q, W_k and W_v in a Linear `qkv`, W_proj in `proj`; and `more` of it."""
+    return attention(
+        types, tuple(Part("qkv.weight", bias, index, 3) for index, bias in enumerate(biases)), "proj", **more
+    )
+
+
+def separate(types: tuple[Type, ...], *linears: str, **more: Any) -> Attention:
+    """Attention with a Linear for each of W_q, W_k, W_v and W_proj."""
+    return attention(types, tuple(map(linear, linears[:3])), linears[3], **more)
+
+
+def timm_grid(model: Any) -> tuple[int, int]:
+    """Rows and columns of the patches in most of timm's models."""
+    return model.patch_embed.grid_size
+
+
+# --- Hugging Face transformers, in the layouts of versions 4 and 5 ----------------------------------------------------
+
+
+def hugging_face(file: str, *names: str) -> tuple[str, ...]:
+    """Types of one file of transformers."""
+    return tuple(f"transformers.models.{file}.modeling_{file}.{name}" for name in names)
+
+
+def hugging_face_attention(types: tuple[str, ...], table: bool = False) -> tuple[Attention, ...]:
+    """Version 5 has the matrices in the module itself; version 4 one below it, W_proj in a sister of that."""
+    four, five = ("attention", "self")[table], "relative_position_bias"
+
+    def windows(home: str) -> dict[str, str]:
+        return {field: f"{home}.{path}" for field, path in WINDOWS.items()} if table else {}
+
+    old = [f"{four}.{part}" for part in ("query", "key", "value")]
+    return (
+        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads", **windows(five)),
+        separate(types, *old, "output.dense", heads=f"{four}.num_attention_heads", **windows(four)),
+    )
+
+
+def hugging_face_grid(model: Any) -> tuple[int, int]:
+    """Rows and columns of the patches."""
+    embedding = model.embeddings.patch_embeddings
+    sides = [
+        side if isinstance(side, tuple | list) else (side, side)
+        for side in (embedding.image_size, embedding.patch_size)
+    ]
+    return sides[0][0] // sides[1][0], sides[0][1] // sides[1][1]
+
+
+HUGGING_FACE = (
+    Adapter(
+        name="Hugging Face ViT",
+        models=(
+            *hugging_face("vit", "ViTModel"),
+            *hugging_face("deit", "DeiTModel"),
+            *hugging_face("dinov2", "Dinov2Model", "Dinov2Backbone"),
+            *hugging_face("dinov2_with_registers", "Dinov2WithRegistersModel", "Dinov2WithRegistersBackbone"),
+            *hugging_face("vit_msn", "ViTMSNModel"),
+        ),
+        attention=hugging_face_attention(
+            (
+                *hugging_face("vit", "ViTAttention"),
+                *hugging_face("deit", "DeiTAttention"),
+                *hugging_face("dinov2", "Dinov2Attention"),
+                *hugging_face("dinov2_with_registers", "Dinov2WithRegistersAttention"),
+                *hugging_face("vit_msn", "ViTMSNAttention"),
+            )
+        ),
+        position="embeddings.position_embeddings",
+        grid=hugging_face_grid,
+        parameters={
+            "embeddings.cls_token": "class_token",
+            "embeddings.position_embeddings": "position",
+            "embeddings.distillation_token": Normal(0.02),
+            "embeddings.register_tokens": Normal(1e-6),  # as the authors' code; at 0, which is here, they stay alike
+            "embeddings.mask_token": 0.0,
+            "*.lambda1": "layer_scale",
+        },
+    ),
+    Adapter(
+        name="Hugging Face MAE",
+        models=hugging_face("vit_mae", "ViTMAEModel"),
+        attention=hugging_face_attention(hugging_face("vit_mae", "ViTMAEAttention")),
+        position="embeddings.position_embeddings",
+        grid=hugging_face_grid,
+        parameters={"embeddings.cls_token": "class_token", "embeddings.position_embeddings": "keep"},  # fixed sines
+    ),
+    Adapter(
+        name="Hugging Face Swin V2",
+        models=hugging_face("swinv2", "Swinv2Model", "Swinv2Backbone"),
+        parameters={
+            "*.logit_scale": "keep",
+            "embeddings.position_embeddings": "position",
+            "embeddings.mask_token": 0.0,
+        },
+        refused=dict.fromkeys(hugging_face("swinv2", "Swinv2SelfAttention"), COSINES),
+    ),
+    Adapter(
+        name="Hugging Face Swin",
+        models=hugging_face("swin", "SwinModel", "SwinBackbone"),
+        attention=hugging_face_attention(hugging_face("swin", "SwinAttention"), table=True),
+        parameters={
+            "*.relative_position_bias_table": 0.0,
+            "embeddings.position_embeddings": "position",
+            "embeddings.mask_token": 0.0,
+        },
+    ),
+)
+
+# --- timm ------------------------------------------------------------------------------------------------------------
+
+QUERY_KEY = fused("qk.weight", "qk.bias", 2)
+"""W_q and W_k of ConViT's gated attention."""
+EVA_TYPES = "timm.models.eva.EvaAttention", "timm.layers.attention.AttentionRope"
+TIMM = (
+    Adapter(
+        name="timm BEiT",  # biases of q and v alone, relative position bias of every layer or of all
+        models=("timm.models.beit.Beit",),
+        attention=(one_linear("timm.models.beit.Attention", biases=("q_bias", "", "v_bias"), **WINDOWS),),
+        position="pos_embed",
+        grid=timm_grid,
+        parameters={
+            "cls_token": "class_token",
+            "pos_embed": "position",
+            "*relative_position_bias_table": 0.0,
+            "*.gamma_?": "layer_scale",
+        },
+    ),
+    Adapter(
+        name="timm CaiT",  # talking heads between the patches; the class token looks at them in layers of its own
+        models=("timm.models.cait.Cait",),
+        attention=(one_linear("timm.models.cait.TalkingHeadAttn", talking=("proj_l", "proj_w")),),
+        position="pos_embed",
+        grid=timm_grid,
+        parameters={"cls_token": Normal(0.02), "pos_embed": "position", "*.gamma_?": "layer_scale"},
+        beside=("timm.models.cait.ClassAttn",),
+    ),
+    Adapter(
+        name="timm ConViT",  # gated positional self-attention, then self-attention
+        models=("timm.models.convit.ConVit",),
+        attention=(
+            attention(("timm.models.convit.GPSA",), (*QUERY_KEY, linear("v")), "proj", gated=True),
+            one_linear("timm.models.convit.MHSA"),
+        ),
+        position="pos_embed",
+        grid=timm_grid,
+        parameters={"cls_token": "class_token", "pos_embed": "position", "*.gating_param": 1.0},
+    ),
+    Adapter(name="timm ConvMixer", models=("timm.models.convmixer.ConvMixer",), filters=True),
+    Adapter(
+        name="timm EVA",  # q, k, v in one matrix or in three, positions added, rotated, or both
+        models=("timm.models.eva.Eva",),
+        attention=(
+            one_linear(EVA_TYPES[0], biases=("q_bias", "", "v_bias"), **NORMS),
+            one_linear(EVA_TYPES[1], **NORMS),
+            separate(EVA_TYPES, "q_proj", "k_proj", "v_proj", "proj", **NORMS),
+        ),
+        position="pos_embed",
+        grid=timm_grid,
+        rotary=lambda model: model.rope is not None,
+        parameters={
+            "cls_token": Normal(0.02),
+            "reg_token": Normal(0.02),
+            "pos_embed": "position",
+            "attn_pool.latent": "probe",
+            "*.gamma_?": "layer_scale",
+            "rope.freqs": "keep",  # angles, drawn by the library
+        },
+        beside=POOL,
+    ),
+    Adapter(
+        name="timm MLP-Mixer",  # and ResMLP
+        models=("timm.models.mlp_mixer.MlpMixer",),
+        grid=lambda model: model.stem.grid_size,
+        token_mixing=("mlp_tokens", "linear_tokens"),
+        parameters={"*.alpha": 1.0, "*.beta": 0.0, "*.ls1": "layer_scale", "*.ls2": "layer_scale"},
+    ),
+    Adapter(
+        name="timm XCiT",
+        models=("timm.models.xcit.Xcit",),
+        parameters={"cls_token": Normal(0.02), "*.temperature": 1.0, "*.gamma?": "layer_scale"},
+        refused={"timm.models.xcit.XCA": "it attends from channel to channel, not from token to token"},
+    ),
+    Adapter(
+        name="timm CrossViT",
+        models=("timm.models.crossvit.CrossVit",),
+        parameters={"cls_token_?": Normal(0.02), "pos_embed_?": "position"},
+        refused={
+            "timm.models.crossvit.Attention": "it is one of two branches with grids of their own",
+            "timm.models.crossvit.CrossAttention": "it attends from one branch to another",
+        },
+    ),
+    Adapter(
+        name="timm Swin",
+        models=("timm.models.swin_transformer.SwinTransformer",),
+        attention=(one_linear("timm.models.swin_transformer.WindowAttention", **WINDOWS),),
+        parameters={"*.relative_position_bias_table": Normal(0.02)},
+    ),
+    Adapter(
+        name="timm Swin V2",
+        models=(
+            "timm.models.swin_transformer_v2.SwinTransformerV2",
+            "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr",
+        ),
+        parameters={
+            "*.logit_scale": "keep",
+            "*.q_bias": 0.0,
+            "*.v_bias": 0.0,
+            "*.blocks.*.norm[12].weight": "layer_scale",  # behind its branches, and 0 in timm
+        },
+        refused={
+            "timm.models.swin_transformer_v2.WindowAttention": COSINES,
+            "timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention": COSINES,
+        },
+    ),
+    Adapter(
+        name="timm ViT",  # and DeiT, with class, distilled and register tokens, layer scale, normalised q, k
+        models=("timm.models.vision_transformer.VisionTransformer",),
+        attention=(one_linear("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention", **NORMS),),
+        position="pos_embed",
+        grid=timm_grid,
+        parameters={
+            "cls_token": "class_token",
+            "reg_token": Normal(1e-6),
+            "dist_token": Normal(0.02),
+            "pos_embed": "position",
+            "attn_pool.latent": "probe",
+            "*.gamma": "layer_scale",
+        },
+        refused={
+            "timm.models.vision_transformer.ParallelScalingBlock": "its q, k, v and MLP are rows of one matrix",
+            "timm.models.vision_transformer.DiffParallelScalingBlock": "it attends by the difference of two softmaxes",
+            "timm.layers.diff_attention.DiffAttention": "it attends by the difference of two softmaxes",
+        },
+        scaling_norms=("timm.models.vision_transformer.ResPostBlock",),
+        beside=POOL,
+    ),
+)
+
+# --- PyTorch, torchvision, vit-pytorch -------------------------------------------------------------------------------
+
+MULTIHEAD = "torch.nn.modules.activation.MultiheadAttention"
+
+
+def vit_pytorch_grid(model: Any) -> tuple[int, int]:
+    """Kept nowhere in the model: the number of patches is taken to be that of a square."""
+    class_token = getattr(model, "cls_token", None)
+    patches = model.pos_embedding.shape[-2] - (0 if class_token is None else class_token.shape[-2])
+    side = math.isqrt(patches)
+    if side**2 != patches:
+        raise VitinitError(
+            f"{type(model).__name__} does not say what its token grid is, and {patches} patches make no square; write "
+            "a vitinit.Adapter with its grid: docs/use.md, 'A model of your own'"
+        )
+    return side, side
+
+
+def vit_pytorch_attention(type_: str, proj: str) -> tuple[Attention, ...]:
+    """The norm before attention is a part of it."""
+    return (attention((type_,), fused("to_qkv.weight", ""), proj, heads="heads", norm="norm"),)
+
+
+OTHERS = (
+    Adapter(
+        name="nn.MultiheadAttention",  # alone and in nn.TransformerEncoder
+        attention=(attention((MULTIHEAD,), fused("in_proj_weight", "in_proj_bias"), "out_proj"),),
+        beside=(
+            "open_clip.transformer.AttentionalPooler",
+            "transformers.models.siglip.modeling_siglip.SiglipMultiheadAttentionPoolingHead",
+            "transformers.models.siglip2.modeling_siglip2.Siglip2MultiheadAttentionPoolingHead",
+        ),
+        refused={
+            "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
+        },
+    ),
+    Adapter(
+        name="torchvision ViT",
+        models=("torchvision.models.vision_transformer.VisionTransformer",),
+        position="encoder.pos_embedding",
+        grid=lambda model: (model.image_size // model.patch_size,) * 2,
+        parameters={"class_token": "class_token", "encoder.pos_embedding": "position"},
+    ),
+    Adapter(
+        name="torchvision Swin",
+        models=("torchvision.models.swin_transformer.SwinTransformer",),
+        attention=(one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", **WINDOWS),),
+        parameters={"*.relative_position_bias_table": Normal(0.02), "*.logit_scale": "keep"},
+        refused={"torchvision.models.swin_transformer.ShiftedWindowAttentionV2": COSINES},
+    ),
+    Adapter(
+        name="vit-pytorch ViT",
+        models=("vit_pytorch.vit.ViT",),
+        attention=vit_pytorch_attention("vit_pytorch.vit.Attention", "to_out.0"),
+        position="pos_embedding",
+        grid=vit_pytorch_grid,
+        parameters={"cls_token": "class_token", "pos_embedding": "position"},
+    ),
+    Adapter(
+        name="vit-pytorch SimpleViT",
+        models=("vit_pytorch.simple_vit.SimpleViT",),
+        attention=vit_pytorch_attention("vit_pytorch.simple_vit.Attention", "to_out"),
+        position="pos_embedding",
+        grid=vit_pytorch_grid,
+    ),
+)
+FAMILIES: tuple[Adapter, ...] = (*HUGGING_FACE, *TIMM, *OTHERS)
