@@ -249,11 +249,12 @@ def initialize(
 ) -> Report:
     """Set the weights of a model in place: by a base, by a method over it, or by a method over what is there.
 
-    All or nothing: a model for which the method is not made is refused before anything is changed, and when anything
-    is raised on the way every tensor is as it was. Training mode, types, devices, hooks and `requires_grad` stay as
-    they are, and global random state is not touched; what a method means to stay untrained (`conv_filters`) is in the report. Weights
-    of other types are computed in float32 and rounded once. At one seed the numbers are those of a run of the
-    benchmark, unless they depend on `images`, and, where libraries have the same tensors, the same function in all.
+    All or nothing: a model for which the method is not made is refused before anything is changed, and when
+    anything is raised on the way every tensor is as it was. Training mode, types, devices, hooks and
+    `requires_grad` stay as they are, and global random state is not touched; what a method means to stay untrained
+    (`conv_filters`) is in the report. Weights of other types are computed in float32 and rounded once. At one seed
+    the numbers are those of a run of the benchmark, unless they depend on `images`, and, where libraries have the
+    same tensors, the same function in all.
 
     Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
     Hugging Face's ViT, DeiT, MSN, MAE, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
