@@ -192,7 +192,7 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: in
         return text
     p = sum(choice.best.mean for choice in choices) / len(choices) / 100
     error = 100 * (p * (1 - p) / images) ** 0.5
-    of = f"Standard error of a top-1 by the number of images: {error:.1f} points. A lead within it prefers neither."
+    of = f"Standard error of top-1 from the number of images: {error:.1f} points. A smaller lead decides nothing."
     return text + _folded(of, room)
 
 

@@ -29,9 +29,9 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
     result.add_argument(
         "--baseline",
         metavar="ROW",
-        help="row label that differences are to (default: each method's own base, the same model without a method)",
+        help="row to compare with (default: each method's own base, that is the same base and model without a method)",
     )
-    where = f"{out} in the study's folder beside its records; of those in results/reference: in results/local/reference"
+    where = f"{out} in the study's folder; for studies of results/reference, below results/local/reference"
     result.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write to (default: {where})")
     return result
 

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Parse the command line and run."""
     parser = command.parser(
         "vitinit.analysis.tables",
-        "Write all tables from records, and print the main table of each study with its verdict: gains over the own "
+        "Write all tables from records, and print the main table of each study with a summary: gains over the "
         "base of each method.",
         "tables",
     )
@@ -109,8 +109,8 @@ def _run(args: argparse.Namespace) -> None:
             _print_brief(console, study, built, args.baseline is None)
         console.print(f"{count(len(built), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
-        console.print(f"No published numbers stand beside ours: a clone has them, {FOLDER} is not there")
-    console.print(f"Next: a page for the browser, {'' if args.all else 'every table and note, '}what goes on inside")
+        console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
+    console.print(f"Next: a report for the browser{'' if args.all else ', all tables with notes'}, curves over epochs")
     options = ["--results", *map(str, args.results)] if args.results else []
     options += ["--study", studies[0].name] if len(studies) == 1 else []
     for name in ("report", *([] if args.all else ["tables --all"]), "curves"):

@@ -56,19 +56,19 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
     ahead = "; ".join(f"on {column} {_ahead(its, tested)}" for column, its in shown)
     limits = ", ".join(f"{under} on {column}" for column, its in shown if (under := _limits(its)))
     best = "; ".join(f"on {column} {_best(table, column)}" for column, _ in shown)
-    how = f"at Holm's {LEVEL}" if tested else "(uncorrected)"
-    said = f"Above 0 {how}, of the comparisons that the grid names" if named else f"Ahead of the base {how}"
+    how = f"Holm-corrected p < {LEVEL}" if tested else "uncorrected"
+    said = f"Contrasts of the grid with a gain ({how})" if named else f"Rows with a gain over their base ({how})"
     still = [line for line in compared if not _side(line, tested=False)]
     largest = max(still, key=lambda line: abs(line["difference"]), default=None)
     last = "Every interval of a difference lies on one side of 0."
     if largest:
-        last = f"Largest still open: {largest['row']} on {largest['column']}, {_gain(largest)}."
+        last = f"Largest undecided difference: {largest['row']} on {largest['column']}, {_gain(largest)}."
     sizes = sorted({int(line["pairs"]) for line in compared})
     seeds = f"{sizes[0]} to {count(sizes[-1], 'seed')}" if sizes[1:] else count(sizes[0], "seed")
-    limited = f"{seeds} cannot show differences {limits} (t test, power 0.8)."
+    limited = f"Smallest detectable difference with {seeds}: {limits} (t test, power 0.8)."
     return [
         f"{said}: {ahead}{more}.",
-        limited if limits else f"No interval, as {seeds} in common are under 3.",
+        limited if limits else f"No interval: that takes at least 3 common seeds, and there are {sizes[-1]}.",
         f"Best: {best}{more}. {last}",
     ]
 
@@ -110,7 +110,7 @@ def _limits(lines: Sequence[Line]) -> str:
     ]
     if not sizes:
         return ""
-    return f"under {' to '.join(dict.fromkeys(f'{size:.1f}' for size in (min(sizes), max(sizes))))} points"
+    return f"{' to '.join(dict.fromkeys(f'{size:.1f}' for size in (min(sizes), max(sizes))))} points"
 
 
 def _best(table: Table, column: str) -> str:
@@ -118,4 +118,4 @@ def _best(table: Table, column: str) -> str:
     lines = [line for line in table.numbers.dropna(subset="mean").to_dict("records") if line["column"] == column]
     top = max(lines, key=lambda line: line["mean"])
     equal = [line["row"] for line in lines if line["best"] == 1 and line is not top] if top["best"] == 1 else []
-    return f"{top['row']} ({top['mean']:.2f})" + (f", not told apart from {_named(equal)}" if equal else "")
+    return f"{top['row']} ({top['mean']:.2f})" + (f", not significantly above {_named(equal)}" if equal else "")

@@ -126,7 +126,7 @@ def compose(
 
     baselines, cells = baselines or {}, _chosen(cells, asked.rows)
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
-    over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'the own base')}"
+    over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
     sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
     usual = max(sizes, key=lambda n: (sizes[n], n), default=0)
