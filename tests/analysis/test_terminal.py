@@ -43,7 +43,7 @@ def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Pa
     monkeypatch.setattr("vitinit.analysis.tables.__main__.FOLDER", tmp_path / "not here")
     assert tables.main([*arguments, "--all"]) == 0
     whole = capsys.readouterr().out
-    assert f"a clone has them, {tmp_path / 'not here'} is not there" in whole
+    assert f"{tmp_path / 'not here'} is missing" in whole
     notes = build(load([root])).notes
     assert all(note in whole for note in notes)
     assert sum(note in brief for note in notes) < len(notes) / 2
