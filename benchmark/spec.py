@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
@@ -347,33 +346,12 @@ class RunSpec(Frozen):
 
         Of a model, what its family records but for its `later`: see `ModelSpec`.
         """
-        parts = (
-            f'"base":{_sorted_json(self.base)}',
-            f'"dataset":{_sorted_json(self.dataset, "dataset")}',
-            f'"method":{_sorted_json(self.method) if self.method else "null"}',
-            f'"model":{_sorted_json(self.model, "model")}',
-            f'"recipe":{_sorted_json(self.recipe, "recipe")}',
-            f'"schema_version":{SCHEMA_VERSION}',
-            f'"seed":{self.seed}',
-        )
-        return "{" + ",".join(parts) + "}"
+        whole = {"schema_version": SCHEMA_VERSION, **self.model_dump(mode="json")}
+        for part, later in {**LATER, "model": self.model.later}.items():
+            whole[part] = {name: one for name, one in whole[part].items() if name not in later or one != later[name]}
+        return json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
     def run_id(self) -> str:
         """16 hex digits of the sha256 of `canonical()`."""
         return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
-
-
-def _sorted_json(part: Frozen, name: str = "") -> str:
-    """One part of a spec as it is hashed; `name` is its key in `LATER`, where it has one."""
-    # to_json is model_dump_json in half its time
-    return _with_sorted_keys(part.__pydantic_serializer__.to_json(part), name, type(part))
-
-
-@lru_cache(maxsize=4096)
-def _with_sorted_keys(text: bytes, name: str, kind: type[Frozen]) -> str:
-    # Thousands of records share a few datasets, models and recipes: sorting them anew would take most of the time.
-    fields = json.loads(text)
-    later = kind.later if issubclass(kind, BaseModelSpec) else LATER.get(name, {})
-    fields = {key: value for key, value in fields.items() if key not in later or value != later[key]}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False)

@@ -250,12 +250,9 @@ class Store:
             weights_path(self.root, study, run_id),
             weights_path(self.root, study, run_id, ema=True),
         ):
-            try:
-                moved.append(_aside(path, "superseded"))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise VitinitError(f"cannot rename {path}: {error.strerror or error}") from None
+            with os_errors(f"cannot rename {path}"):
+                if os.path.lexists(path):
+                    moved.append(_aside(path, "superseded"))
         if moved:
             with contextlib.suppress(OSError):  # the names are right already; only a power cut could undo them
                 sync_folder(self.root / study)

@@ -14,8 +14,6 @@ from vitinit.benchmark.models.dense import enlarging
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import families
 from vitinit.initializers import registry
-from vitinit.initializers.attention import has_attention
-from vitinit.initializers.diagnostics import mean_attention
 
 CLASSES, SIDE, PATCH = 5, 32, 4
 IMAGES_BCHW = torch.randn(3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
@@ -72,10 +70,3 @@ def test_enlarging_by_two_products_is_bilinear_interpolation() -> None:
         found = torch.einsum("gs, bkgh, ht -> bkst", up_GS, values, up_GS)
         expected = F.interpolate(values, size=(side, side), mode="bilinear", align_corners=False)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_attention_and_its_probes_are_those_of_the_classifier() -> None:
-    spec = smallest("vit")
-    model, classifier = initialised(spec, dense=True), initialised(spec, dense=False)
-    assert has_attention(model)
-    assert torch.equal(mean_attention(model, IMAGES_BCHW), mean_attention(classifier, IMAGES_BCHW))

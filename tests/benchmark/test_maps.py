@@ -91,11 +91,3 @@ def test_check_counts_maps_and_names_those_without_their_record(tmp_path: Path) 
     path = put(tmp_path, maps_to_bytes(some_maps("1" * 64)))
     code, output = check(tmp_path)
     assert (code, f"wrong: {path}: of another run than the record" in output) == (1, True), output
-
-
-def test_maps_are_put_aside_with_their_record(tmp_path: Path) -> None:
-    Store(tmp_path).write(RUN)
-    path = put(tmp_path, maps_to_bytes(some_maps()))
-    moved = Store(tmp_path).supersede("small", RUN.run_id)
-    assert [file.name.partition(".superseded-")[0] for file in moved] == [f"{RUN.run_id}.json", path.name]
-    assert check(tmp_path)[0] == 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import own_files, registry
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import FOLDERS, look_into_own_folders
+from vitinit.initializers.plugins import FOLDERS
 
 METHOD = '''
 """A method."""
@@ -103,14 +101,6 @@ def test_the_folder_changes_no_run_and_the_content_of_a_file_those_that_use_it(f
     assert [cls.model_fields["factor"].default for cls in classes] == [0.5, 0.75]
 
 
-def test_a_method_of_a_file_with_values_of_its_own_may_be_that_of_a_placebo(folder):
-    path, of = folder / "own.yaml", 'of: "parts/own_method.py:Smaller"'
-    path.write_text(path.read_text().replace(of, 'of: {name: "parts/own_method.py:Smaller", factor: 0.25}'))
-    found = specs(folder)
-    mine, inner = found["Mine", "vit"].method, found["Placebo", "vit"].method.params["of"]
-    assert inner == {"name": mine.name, **mine.params}
-
-
 def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder):
     spec = specs(folder)["Base", "vit"].dataset
     (images, labels), _, classes = datasets.get(spec.name).read(Path())
@@ -135,16 +125,6 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
         own_files.load(name)
     (folder / "own_model.py").write_text(mine)
     assert own_files.load(name).__name__ == "tiny"
-
-
-def test_a_file_in_a_folder_of_ones_own_hides_no_other_module(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDERS, str(tmp_path))
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    names = "antigravity", "own_in_a_test"  # the first is in the standard library, and nobody imports it
-    for name in names:
-        (tmp_path / f"{name}.py").write_text("")
-    look_into_own_folders()
-    assert [Path(find_spec(name).origin).parent == tmp_path for name in names] == [False, True]
 
 
 @pytest.mark.long

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import base64
-import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -92,11 +90,3 @@ def test_a_name_with_control_characters_cannot_reach_the_terminal(study: Path) -
     assert "owned" in said
     assert "\x1b" not in said
     assert "\x07" not in said
-
-
-def test_a_folder_that_may_not_be_read(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "iterdir", refuse)
-    assert Store(study.parent).read("small").problems == [f"{study}: cannot be read: Permission denied"]
