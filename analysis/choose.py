@@ -8,10 +8,10 @@ which a row diverged at any seed is out of that row's choice. It is the same for
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import sys
-import textwrap
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,13 +74,12 @@ class Choice:
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        tried = zip(self.best.value, *(each.value for each in self.others), *self.diverged, strict=True)
-        found = []
-        for best, values in zip(self.best.value, map(set, tried), strict=True):
-            numbers = [each for each in values if isinstance(each, int | float)]
-            if len(values) > 1 and len(numbers) == len(values):  # words, and what is off, have no edge
-                found += [word for word, end in (("smallest", min(numbers)), ("largest", max(numbers))) if best == end]
-        return " and ".join(dict.fromkeys(found))
+        found: dict[str, None] = {}
+        tried = [self.best.value, *(each.value for each in self.others), *self.diverged]
+        for best, values in zip(self.best.value, map(set, zip(*tried, strict=True)), strict=True):
+            if len(values) > 1 and all(isinstance(each, int | float) for each in values):  # words have no edge
+                found |= {word: None for word, end in (("smallest", min), ("largest", max)) if end(values) == best}
+        return " and ".join(found)
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
@@ -167,12 +166,12 @@ def _written(fields: list[str], value: Value) -> str:
     return ", ".join(f"{name} {text}" for name, text in zip(fields, texts, strict=True))
 
 
-def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: int | None = None) -> list[str]:
-    """The answer for people, the choices first; folded where there is room for so many letters only."""
-    runs = list(study.contents.done.values())
-    images, n = runs[0].dataset.val or 0, len(choices[0].best.scores)
-    of = f"{images:,} validation images of {runs[0].spec.dataset.name}"
-    text = _folded(f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:", room)
+def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
+    """The answer for people, the choices first."""
+    run = next(iter(study.contents.done.values()))
+    images, n = run.dataset.val or 0, len(choices[0].best.scores)
+    of = f"{images:,} validation images of {run.spec.dataset.name}"
+    text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
     width = max(len(choice.row) for choice in choices)
     for choice in choices:
         words = []
@@ -182,22 +181,14 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice], room: in
         words += [f"the {choice.edge} tried"] if choice.edge else []
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
-        head = f"  {choice.row:<{width}}  {value:<10} {choice.best.mean:6.2f}"
-        whole = f"{head}  {'; '.join(words)}".rstrip()
-        one = room is None or len(whole) <= room
-        text += [whole] if one else [*_folded(head, room), *_folded(f"    {'; '.join(words)}", room)]
-    for line in _without_choice(study, choices):
-        text += _folded(line, room)
-    if runs[0].metric != "top1":
-        return text
-    p = sum(choice.best.mean for choice in choices) / len(choices) / 100
-    error = 100 * (p * (1 - p) / images) ** 0.5
-    of = f"Standard error of top-1 from the number of images: {error:.1f} points. A smaller lead decides nothing."
-    return text + _folded(of, room)
-
-
-def _folded(line: str, room: int | None) -> list[str]:
-    return textwrap.wrap(line, max(room, 20), subsequent_indent="    ") if room else [line]
+        text.append(f"  {choice.row:<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}".rstrip())
+    text += _without_choice(study, choices)
+    if run.metric == "top1":
+        p = sum(choice.best.mean for choice in choices) / len(choices) / 100
+        error = 100 * (p * (1 - p) / images) ** 0.5
+        of = f"{error:.1f} points. A smaller lead decides nothing."
+        text.append(f"Standard error of top-1 from the number of images: {of}")
+    return text
 
 
 def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
@@ -213,39 +204,24 @@ def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
 def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> str:
     """The text of a grid in which each row has the values chosen for it; its opening comment stays, no other does.
 
-    Args:
-        grid: what is filled in.
-        study: where the values were chosen.
-        fields: of the recipe that were chosen.
-        choices: of each row.
-
     Raises:
         VitinitError: it cannot be read, or has a row for which nothing was chosen.
     """
     with os_errors(f"cannot read {grid}"):
         content = grid.read_bytes()
     loaded = mapping(content, grid)
-    rows = loaded.get("rows")
-    if not isinstance(rows, dict):
-        raise VitinitError(f"{grid} is no grid: it has no `rows`")
     chosen = {choice.row: dict(zip(fields, choice.best.value, strict=True)) for choice in choices}
-    for label, row in rows.items():
+    for label, row in (loaded.get("rows") or {}).items():
         if label not in chosen:
             raise VitinitError(
                 f"{grid}, row {label!r}: nothing was chosen for it, as {study} has no finished run of it (where that "
                 f"grid has the row: vitinit run {shlex.quote(study)}); chosen for: {', '.join(map(repr, chosen))}"
             )
-        if not isinstance(row, dict):
-            raise VitinitError(f"{grid}, row {label!r}: must be a mapping, not {row!r}")
         recipe = row.get("recipe") or {}
         if not isinstance(recipe, dict):
             raise VitinitError(f"{grid}, row {label!r}: recipe must be a mapping of its fields, not {recipe!r}")
         row["recipe"] = {**recipe, **chosen[label]}
-    head = []
-    for line in content.decode().splitlines():
-        if not line.startswith("#"):
-            break
-        head.append(line)
+    head = itertools.takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
     body = yaml.safe_dump(loaded, sort_keys=False, allow_unicode=True, width=200)
     return "\n".join([*head, body])
 
@@ -267,11 +243,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(args: argparse.Namespace) -> None:
     if args.out and not args.grid:
         raise VitinitError("--out is where --grid is written to: name that too")
-    from vitinit.benchmark.terminal import Terminal
-
     study = frame.load(args.results, args.study)
     fields, choices = choose(study)
-    command.say(lines(study, fields, choices, Terminal().room))
+    command.say(lines(study, fields, choices))
     if args.grid:
         text = filled(args.grid, study.name, fields, choices)
         if args.out:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import atexit
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -50,8 +48,6 @@ def takes_results(of: argparse.ArgumentParser) -> None:
 def guarded(command: Callable[[], None]) -> int:
     """Run a command; what a user can put right is one line on stderr and exit code 2."""
     forgiving_terminal()
-    collecting = gc.isenabled()
-    gc.disable()  # it would look through every record again and again, and a command is over in seconds
     try:
         command()
         if sys.stdout:  # None where it is closed, as by `>&-`
@@ -68,12 +64,6 @@ def guarded(command: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor can what is left in the buffer be written
         print(f"error: {line}", file=sys.stderr)
         return 2
-    finally:
-        gc.freeze()  # both: all that is there counts as old, so that nothing is looked through at once
-        gc.unfreeze()
-        if collecting:
-            gc.enable()
-        atexit.register(gc.freeze)  # nor as the interpreter ends
     return 0
 
 

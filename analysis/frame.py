@@ -16,7 +16,6 @@ from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, unknown_name
-from vitinit.initializers.report import Fidelity
 
 if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
     import pandas as pd
@@ -48,8 +47,6 @@ class Study:
 
     name: str
     folders: tuple[Path, ...]
-    others: tuple[str, ...]
-    """The other studies in these folders."""
     contents: Contents
     layout: Layout
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
@@ -261,8 +258,8 @@ def load(results: Sequence[Path] | None = None, study: str | None = None) -> Stu
     if study is not None:
         return load_all(results, study)[0]
     folders, names = _studies(results)
-    read = (_study(folders, names, name) for name in names)
-    return next((found for found in read if found.contents.done), _study(folders, names, names[0]))
+    read = (_study(folders, name) for name in names)
+    return next((found for found in read if found.contents.done), _study(folders, names[0]))
 
 
 def load_all(results: Sequence[Path] | None = None, study: str | None = None) -> list[Study]:
@@ -276,7 +273,7 @@ def load_all(results: Sequence[Path] | None = None, study: str | None = None) ->
         error = unknown_name("study", study, names)
         elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
         raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
-    return [_study(folders, names, name) for name in names if study in (None, name)]
+    return [_study(folders, name) for name in names if study in (None, name)]
 
 
 def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
@@ -296,9 +293,9 @@ def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
     return folders, sorted(found, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
 
 
-def _study(folders: Sequence[Path], names: Sequence[str], name: str) -> Study:
+def _study(folders: Sequence[Path], name: str) -> Study:
     contents, layout, contradicted = _read(folders, name)
-    return Study(name, tuple(folders), tuple(sorted(n for n in names if n != name)), contents, layout, contradicted)
+    return Study(name, tuple(folders), contents, layout, contradicted)
 
 
 def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout, int]:
@@ -329,7 +326,7 @@ def _rank(name: str, order: Sequence[str]) -> int:
 
 
 def _run(record: RunRecord, column: str) -> dict[str, Any]:
-    spec, (best_epoch, best) = record.spec, record.best
+    spec = record.spec
     return {
         "run_id": record.run_id,
         "study": record.study,
@@ -338,13 +335,8 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "dataset_label": spec.dataset.label,
         "dataset": spec.dataset.name,
         "train_images": record.dataset.train,
-        "evaluated_images": record.dataset.test or record.dataset.val,
         "checksum": record.dataset.checksum,
-        "base": spec.base.name,
-        "method": spec.method.name if spec.method else None,
-        "arch": spec.model.arch,
         "model": spec.model.describe(),
-        "parameters": record.parameters,
         "seed": spec.seed,
         "split": spec.dataset.evaluate_on,
         "lr": spec.recipe.lr,
@@ -352,18 +344,10 @@ def _run(record: RunRecord, column: str) -> dict[str, Any]:
         "precision": spec.recipe.precision,
         "metric": registry.metric_label(record.metric),
         "score": record.score,
-        "best_score": best,
-        "best_epoch": best_epoch,
-        "seconds": record.seconds,
+        "best_score": record.best[1],
         "init_seconds": record.init.seconds,
-        **_fidelity("pseudo", record.init.pseudo_input),
-        **_fidelity("real", record.init.real_images),
         "commit": record.environment.get("commit"),
         "dirty": record.environment.get("dirty"),
         "device": record.execution.get("device"),
         "hardware": record.environment.get("gpu") or record.environment.get("processor"),
     }
-
-
-def _fidelity(prefix: str, fidelity: Fidelity | None) -> dict[str, float | None]:
-    return {f"{prefix}_{name}": getattr(fidelity, name, None) for name in Fidelity.model_fields}

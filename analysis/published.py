@@ -206,8 +206,6 @@ def publication(paper: str, folder: Path = FOLDER) -> Publication:
         content = Publication.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise VitinitError(one_line(str(explain(error, str(path))), 300)) from None
-    except OSError as error:
-        raise VitinitError(f"cannot read {path}: {error.strerror or error}") from None
     if content.paper != paper:
         raise VitinitError(f"{path}: holds paper {content.paper}")
     return content
