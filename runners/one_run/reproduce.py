@@ -130,7 +130,7 @@ def repeat(
     from vitinit.runners.one_run.carry_out import carry_out
 
     check_trusted(record, trust)
-    check_possible(record, data_dir, execution.device, execution.loader)
+    check_images(record, data_dir, execution.device, execution.loader)
     cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
     if store.outcome(record.study, record.run_id):
         store.supersede(record.study, record.run_id)
@@ -176,31 +176,22 @@ def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
         )
 
 
-def check_possible(record: RunRecord, data_dir: Path, device: str = "cpu", loader: str = "auto") -> None:
-    """Find out before hours of training whether the run can be repeated here: initialisers, model and images.
+def check_images(record: RunRecord, data_dir: Path, device: str = "cpu", loader: str = "auto") -> None:
+    """Find out before hours of training whether the images are those of the record.
 
     Raises:
-        VitinitError: it cannot; the message says why.
+        VitinitError: they are not, or are not here.
     """
-    from vitinit.benchmark.models.build import without_values
-    from vitinit.initializers import registry
     from vitinit.runners.loaders import open_data
 
     spec = record.spec
-    try:
-        empty = without_values(spec.model, record.dataset.classes)
-        registry.build(spec.base.name, spec.base.params, "base").check(empty)
-        if spec.method:
-            registry.build(spec.method.name, spec.method.params, "method").check(empty)
-        size, cropped = spec.model.image_size, spec.recipe.crops
-        found = open_data(spec.dataset, size, data_dir, loader, device, spec.seed, cropped).checksum
-        if found != record.dataset.checksum:
-            raise VitinitError(
-                f"the images of {spec.dataset.label} have checksum {found[:12]}, those of the record "
-                f"{record.dataset.checksum[:12]}"
-            )
-    except VitinitError as error:
-        raise VitinitError(f"run {record.run_id} cannot be repeated here: {error}") from None
+    size, cropped = spec.model.image_size, spec.recipe.crops
+    found = open_data(spec.dataset, size, data_dir, loader, device, spec.seed, cropped).checksum
+    if found != record.dataset.checksum:
+        raise VitinitError(
+            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
+            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
+        )
 
 
 def compare(then: RunRecord, now: RunRecord) -> Reproduction:

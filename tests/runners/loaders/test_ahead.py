@@ -34,34 +34,6 @@ def slow_at_first(number: int) -> int:
     return number
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_results_come_in_the_order_of_the_jobs(threads):
-    for jobs in (0, 1, 10):
-        results = carried_out((partial(slow_at_first, number) for number in range(jobs)), threads)
-        assert list(results) == list(range(jobs))
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_an_error_comes_at_its_place(threads):
-    """In a job, or in fetching one."""
-
-    def fails() -> int:
-        raise ValueError("the fourth")
-
-    results = carried_out(iter([*(partial(slow_at_first, number) for number in range(3)), fails, fails]), threads)
-    assert [next(results) for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(ValueError, match="the fourth"):
-        next(results)
-    assert list(results) == []
-
-    def jobs():
-        yield partial(slow_at_first, 0)
-        raise ValueError("no more")
-
-    with pytest.raises(ValueError, match="no more"):
-        list(carried_out(jobs(), threads))
-
-
 def test_abandoned_it_leaves_no_thread():
     results = carried_out((partial(slow_at_first, number) for number in range(1000)), 3)
     assert next(results) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,28 +14,19 @@ from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster
-from vitinit.runners.launching.execute import execute
-from vitinit.runners.launching.inline import Inline, in_turn, shared
-from vitinit.runners.launching.local import Local
+from vitinit.runners.launching.inline import in_turn, shared
 from vitinit.runners.one_run import lost
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.terminal.display import Display
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import joined
 
 NOWHERE = "xpu"
 """Kind of accelerator that is not here."""
 STICKY = "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DSA"
-
-
-def on(device: str, folder: Path) -> Setting:
-    where = harness.setting(folder)
-    return replace(where, execution=replace(where.execution, device=device))
 
 
 def lose(error: str = STICKY) -> None:
@@ -59,15 +49,6 @@ def breaks(monkeypatch):
         monkeypatch.setattr(train, "optimize", at_call(step, train.optimize, lambda: lose(error)))
 
     return at
-
-
-@pytest.mark.parametrize("executor", [Inline(), Local(2)])
-def test_no_run_of_a_launch_is_recorded_as_failed(tmp_path, executor):
-    where, cells = on(NOWHERE, tmp_path), harness.cells(tmp_path)[:4]
-    with pytest.raises(gpu.BrokenDevice):
-        execute(cells, where, executor, Display(Terminal(160)))
-    contents = Store(where.root).read(where.study)
-    assert (contents.done, contents.failed) == ({}, {})
 
 
 def test_a_run_that_loses_its_device_goes_on_from_its_checkpoint_and_fails_if_it_loses_another(tmp_path, breaks):

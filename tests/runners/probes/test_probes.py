@@ -9,8 +9,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from timm.layers import Attention
-from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
@@ -27,7 +25,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.initializers.targets import impulse_targets
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.masking import masked
@@ -201,43 +198,6 @@ def kept(cell, where, stop_at: int = 0) -> AttentionMaps | None:
         stopped_after(stop_at, cell, where)
     carry_out(cell, where, Stop())
     return read_maps(where.root, Store(where.root).read("faults").done[cell.run_id])
-
-
-def own_attention(model, images_BCHW) -> np.ndarray:
-    """What timm's modules multiply the values with when nothing is fused, mean over images: layers x heads x N x N."""
-    maps = []
-    for module in model.modules():
-        if isinstance(module, MHSA | GPSA):
-            module.__class__ = MHSA if isinstance(module, MHSA) else GPSA
-        if isinstance(module, Attention):
-            module.fused_attn = False
-        if isinstance(module, GPSA):
-            original = module.get_attention
-            module.get_attention = lambda x, original=original: (maps.append(original(x)), maps[-1])[1]
-        elif hasattr(module, "attn_drop"):
-            module.attn_drop.register_forward_hook(lambda _, inputs, output: maps.append(inputs[0]))
-    with torch.no_grad():
-        model.eval()(images_BCHW)
-    tokens = maps[0].shape[-1]
-    return np.stack([attention.double().mean(0)[:, -tokens:, -tokens:].numpy() for attention in maps])
-
-
-@pytest.mark.parametrize("name", ["dropout", "convit"])
-def test_maps_are_those_of_timm_on_64_test_images(tmp_path, name):
-    cell, where = cell_of(name, tmp_path, epochs=1), setting(tmp_path / "run", keep_maps=True)
-    maps, spec = kept(cell, where), cell.spec
-    loader = make_loader(open_data(spec.dataset, 8, tmp_path, "auto", "cpu"), spec.recipe, 0, torch.device("cpu"))
-    chosen = torch.randperm(360, generator=stream(0, "maps"))[:64]
-    images_BCHW = torch.cat([images for images, _ in loader.held_out()])[chosen]
-    initial = build_model(spec.model, 10)
-    method = registry.build(spec.method.name, spec.method.params, "method")
-    initialize(initial, registry.build(spec.base.name, {}, "base"), method, lambda name: stream(spec.seed, name))
-    trained = build_model(spec.model, 10)
-    trained.load_state_dict(torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True))
-    assert (maps.images, maps.epochs) == (64, (0, 1))
-    for found, model in ((maps.before_LHNN, initial), (maps.after_LHNN, trained)):
-        assert found.shape == (spec.model.depth, spec.model.heads, 16, 16)
-        np.testing.assert_allclose(found, own_attention(model, images_BCHW), rtol=2e-3, atol=1e-6)
 
 
 # What every probe keeps to; and one that is added by one file is recorded and drawn.
