@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from vitinit.initializers.adapters import families
 from vitinit.initializers.attention import attention_layers, conflict, homes
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
 from vitinit.initializers.transaction import named_tensors
 

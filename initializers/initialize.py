@@ -22,7 +22,7 @@ from vitinit.initializers.attention import (
 )
 from vitinit.initializers.diagnostics import attention_input, starts
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.registry import Aim, Initializer, Job
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport

@@ -23,11 +23,10 @@ import torch
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name, repeated
 from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
-from vitinit.initializers.foreign import contained
-from vitinit.initializers.plugins import INITIALIZERS, Registry, look_into_own_folders
+from vitinit.initializers.plugins import INITIALIZERS, Registry, contained, look_into_own_folders
 from vitinit.initializers.report import LayerStart, PlaceboReport
 from vitinit.initializers.transaction import named_tensors, same
 
@@ -317,7 +316,7 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 def _forget_before_edit(cls: Any) -> None:
     """Forget the class that a file of one's own had before it was edited."""
     other = REGISTRY.known.get(getattr(cls, "name", ""))
-    if other is not None and other is not cls and own_files.same_file(cls.__module__, other.__module__):
+    if other is not None and other is not cls and plugins.same_file(cls.__module__, other.__module__):
         del REGISTRY.known[other.name]
 
 
@@ -354,12 +353,12 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     REGISTRY.search()
     if ":" in name:
         module, _, attribute = name.partition(":")
-        if module.endswith(".py") and not own_files.is_pinned(name):
+        if module.endswith(".py") and not plugins.is_pinned(name):
             raise VitinitError(f"initializer {name!r}: a grid and vitinit rank take a file, and nothing else does")
         try:
             with contained(f"module {module!r}"):
-                if own_files.is_pinned(name):
-                    found = own_files.load(name)
+                if plugins.is_pinned(name):
+                    found = plugins.load(name)
                 else:
                     found = getattr(importlib.import_module(_today(module)), attribute)
         except VitinitError:

@@ -281,8 +281,8 @@ def initialize(
     """
     from vitinit.initializers.apply import METHODS, Meant, apply
     from vitinit.initializers.attention import attention_beside
-    from vitinit.initializers.foreign import contained
     from vitinit.initializers.initialize import on_pseudo_input
+    from vitinit.initializers.plugins import contained
     from vitinit.initializers.registry import Job, build_named
     from vitinit.initializers.streams import stream
     from vitinit.initializers.transaction import named_tensors, same, scratch

@@ -207,13 +207,13 @@ def run(
 
 def _plain(value: Any) -> Any:
     """Lists, mappings and plain values, as YAML has them; files of one's own as absolute paths."""
-    from vitinit.initializers import own_files
+    from vitinit.initializers import plugins
 
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple | range):
         return [_plain(each) for each in value]
-    if isinstance(value, str) and own_files.in_a_file(value):
+    if isinstance(value, str) and plugins.in_a_file(value):
         return str(Path.cwd() / value)
     if isinstance(value, Path):
         return str(value)

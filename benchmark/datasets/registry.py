@@ -12,7 +12,7 @@ from pathlib import Path
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import DATASETS, Registry
 
@@ -47,13 +47,13 @@ def get(name: str) -> Dataset:
     Raises:
         VitinitError: There is none.
     """
-    return _own(name) if own_files.is_pinned(name) else REGISTRY.get(name)
+    return _own(name) if plugins.is_pinned(name) else REGISTRY.get(name)
 
 
 @cache
 def _own(name: str) -> Dataset:
     """The dataset of somebody's file: an instance, or a class, whose attributes (`metric = "top5"`) are its fields."""
-    found = own_files.load(name)
+    found = plugins.load(name)
     if isinstance(found, type) and issubclass(found, Dataset):
         try:
             given = {each.name: getattr(found, each.name) for each in fields(found) if hasattr(found, each.name)}

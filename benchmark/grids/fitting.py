@@ -11,7 +11,7 @@ from vitinit.benchmark.models.build import CLASSES, counts, parameter_count, wit
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 
 if TYPE_CHECKING:
     from torch import nn

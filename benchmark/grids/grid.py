@@ -20,7 +20,7 @@ from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row, nam
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
 PARTS = ("dataset", "model", "base", "method", "recipe")
@@ -84,7 +84,7 @@ def _with_content(value: Any, folder: Path) -> Any:
         return {key: _with_content(each, folder) for key, each in value.items()}
     if isinstance(value, list):
         return [_with_content(each, folder) for each in value]
-    return own_files.pinned(value, folder) if isinstance(value, str) and own_files.in_a_file(value) else value
+    return plugins.pinned(value, folder) if isinstance(value, str) and plugins.in_a_file(value) else value
 
 
 class _Series(NamedTuple):

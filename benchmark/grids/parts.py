@@ -16,7 +16,7 @@ from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, Recipe, RunSpec
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, explain, os_errors, unknown_name
 
 HERE = Path(__file__).parents[1]
@@ -32,7 +32,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise."""
     fields = dict(named)
     name = str(fields.get("name"))
-    before, colon, path = (name, "", "") if own_files.is_pinned(name) else name.partition(":")
+    before, colon, path = (name, "", "") if plugins.is_pinned(name) else name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
     if colon:
         fields |= {"name": known.name, "path": path}

@@ -15,9 +15,9 @@ from pydantic import Field, JsonValue, field_validator
 
 from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, unknown_name
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 
 if TYPE_CHECKING:
     from torch import nn
@@ -140,21 +140,21 @@ class PythonModel(NamedModel):
 
     arch: Literal["python"] = "python"
     python: str
-    """module:NAME, or file.py:NAME with the file's content (`initializers/own_files.py`)."""
+    """module:NAME, or file.py:NAME with the file's content (`initializers/plugins.py`)."""
 
     @field_validator("python")
     @classmethod
     def _names_a_module_and_a_class(cls, name: str) -> str:
         module, _, attribute = name.partition(":")
-        if not own_files.is_pinned(name) and not (module and attribute.isidentifier()):
+        if not plugins.is_pinned(name) and not (module and attribute.isidentifier()):
             raise ValueError("write module:NAME, as in my_package.models:MyViT")
         return name
 
     @property
     def constructor(self) -> Callable[..., nn.Module]:
         """The class or function."""
-        if own_files.is_pinned(self.python):
-            return own_files.load(self.python)
+        if plugins.is_pinned(self.python):
+            return plugins.load(self.python)
         module, _, attribute = self.python.partition(":")
         found = vars(importlib.import_module(module))
         if attribute not in found:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, plain
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 from vitinit.runners.options import DataOption, console
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
 
 def _of_python(named: str) -> Any:
     """Return what a file or a package calls so."""
-    if own_files.in_a_file(named):
+    if plugins.in_a_file(named):
         sys.path.append(str(Path(named.rpartition(":")[0]).absolute().parent))  # for what lies beside it
-        return own_files.load(own_files.pinned(named, Path.cwd()))
+        return plugins.load(plugins.pinned(named, Path.cwd()))
     from vitinit.benchmark.models.named import PythonModel
 
     sys.path.append(str(Path.cwd()))

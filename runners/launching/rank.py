@@ -23,7 +23,7 @@ from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers import own_files
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM
 
@@ -80,8 +80,8 @@ def named(text: str, what: str = "METHOD") -> dict[str, Any]:
     name = str(fields.get("name") or "")
     if not name:
         raise VitinitError(f"{what} needs a name: NAME, or {{name: NAME, ...}}")
-    own_files.pinned(name, Path.cwd())
-    return {**fields, "name": str(Path.cwd() / name) if own_files.in_a_file(name) else name}
+    plugins.pinned(name, Path.cwd())
+    return {**fields, "name": str(Path.cwd() / name) if plugins.in_a_file(name) else name}
 
 
 def prepare(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from vitinit.benchmark.models.named import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.own_files import is_pinned
+from vitinit.initializers.plugins import is_pinned
 from vitinit.runners.basics.environment import code, differences, flat
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from vitinit.benchmark.records.store import maps_path, weights_path
 from vitinit.initializers import registry
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.foreign import contained
 from vitinit.initializers.initialize import initialize
+from vitinit.initializers.plugins import contained
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream

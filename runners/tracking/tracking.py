@@ -10,7 +10,7 @@ from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
 from vitinit.initializers.errors import cause, plain
-from vitinit.initializers.foreign import contained
+from vitinit.initializers.plugins import contained
 from vitinit.runners.basics.setting import Event, Setting
 from vitinit.runners.tracking import registry
 from vitinit.runners.tracking.tracker import TrackedRun, Tracker

@@ -12,7 +12,7 @@ from tests.processes import fresh
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers import own_files, registry
+from vitinit.initializers import plugins, registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import FOLDERS
 
@@ -116,15 +116,15 @@ def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder
 def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
     mine = MODEL + "# imported by no other test\n"
     (folder / "own_model.py").write_text(mine)
-    name = own_files.pinned("own_model.py:tiny", folder)
-    assert own_files.pinned(name, folder) == name
+    name = plugins.pinned("own_model.py:tiny", folder)
+    assert plugins.pinned(name, folder) == name
     (folder / "own_model.py").write_text(MODEL + "\n")
     with pytest.raises(VitinitError, match="has another content now"):
-        own_files.pinned(name, folder)
+        plugins.pinned(name, folder)
     with pytest.raises(VitinitError, match=f"{FOLDERS}=FOLDER says where it is"):
-        own_files.load(name)
+        plugins.load(name)
     (folder / "own_model.py").write_text(mine)
-    assert own_files.load(name).__name__ == "tiny"
+    assert plugins.load(name).__name__ == "tiny"
 
 
 @pytest.mark.long

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import torch
-from small_models import JOB, applied, f64, layer_norm, model, qkv_rows, softmax
+from small_models import JOB, applied, f64, layer_norm, model, softmax
 
 from vitinit.initializers.methods.impulse.solvers import Problem, Solver
 from vitinit.initializers.targets import Offset, target_positions
@@ -37,25 +36,6 @@ def solve(
 
 def random_pseudo_input(tokens: int, width: int, seed: int = 0) -> np.ndarray:
     return layer_norm(np.random.default_rng(seed).standard_normal((tokens, width)))
-
-
-def position_attention(m: Any, layer: int = 0) -> np.ndarray:
-    """softmax(P W_q^T W_k P^T / sqrt(d)) on the LayerNormed position embedding, heads x N x N."""
-    query, key, _ = qkv_rows(m, layer)
-    embedding = f64(m.pos_embed)[0]
-    pseudo = layer_norm(embedding[len(embedding) - math.prod(m.patch_embed.grid_size) :])
-    return np.stack([softmax(pseudo @ q.T @ k @ pseudo.T / np.sqrt(len(q))) for q, k in zip(query, key, strict=True)])
-
-
-def mass_and_argmax(attention: np.ndarray, targets: np.ndarray) -> tuple[float, float]:
-    masses, hits = [], []
-    for a, h in zip(attention, targets, strict=True):
-        for row in range(len(h)):
-            if h[row].any():
-                wanted = int(np.flatnonzero(h[row])[0])
-                masses.append(a[row, wanted])
-                hits.append(a[row].argmax() == wanted)
-    return float(np.mean(masses)), float(np.mean(hits))
 
 
 def adam_by_hand(

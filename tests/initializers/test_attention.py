@@ -23,7 +23,7 @@ from timm.models.convit import GPSA, MHSA
 from torch import nn
 
 from vitinit.initializers.adapters import kind_of
-from vitinit.initializers.attention import AttentionLayer, attention_layers, position_embedding
+from vitinit.initializers.attention import AttentionLayer, attention_layers
 from vitinit.initializers.diagnostics import attention_input
 
 WIDTH, HEADS, TOKENS = 24, 4, 16
@@ -83,20 +83,6 @@ def test_views_are_the_documented_rows_of_the_weights_and_layers_come_from_the_i
     assert layer.value_DD[7, 1] == (96 + 7) * 48 + 1
     assert [layer.name for layer in attention_layers(model(VIT, depth=11))] == [f"blocks.{i}.attn" for i in range(11)]
     assert [layer.gated for layer in attention_layers(model(CONVIT))] == [True, True, False]
-
-
-@pytest.mark.parametrize("spec", [VIT, VIT_TOKEN], ids=["vit", "vit_token"])
-def test_position_embedding_is_a_view_without_the_class_row(spec: Any) -> None:
-    m = model(spec)
-    with torch.no_grad():
-        m.pos_embed.normal_(generator=generator())
-    rows = 64
-    assert m.pos_embed.shape[1] == (65 if spec is VIT_TOKEN else 64)
-    embedding = position_embedding(m)
-    np.testing.assert_array_equal(f64(embedding), f64(m.pos_embed)[0, -rows:])
-    embedding.zero_()
-    assert not m.pos_embed[0, -rows:].any()
-    assert spec is not VIT_TOKEN or m.pos_embed[0, 0].any()
 
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])

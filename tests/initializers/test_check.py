@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from caught import maps_of
 from small_models import differing, facts, global_state, state
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -258,45 +257,3 @@ def test_the_model_and_all_global_state_stay_as_they_were(dtype: torch.dtype) ->
     assert differing(gradients(model), slopes) == set()
     assert (model.calls, model.last is last) == (calls, True)
     assert torch.equal(given, before)
-
-
-@pytest.mark.parametrize("name", ["timm ViT", "torchvision ViT", "nn.TransformerEncoder", "timm ViT qk-norm"])
-def test_numbers_of_layers_against_a_run_of_ones_own(name: str) -> None:
-    """A row of logits is the logarithm of a row of the map, up to a constant; maps are caught in another way."""
-    model = zoo.build(name)
-    report = vitinit.check(model, images(), labels())
-    inputs: list[Tensor] = []
-    blocks = [model.get_submodule(layer.name) for layer in report.layers]
-    hooks = [block.register_forward_pre_hook(lambda _, given: inputs.append(given[0])) for block in blocks]
-    loss = F.cross_entropy(model(images()), labels())
-    loss.backward()
-    for hook in hooks:
-        hook.remove()
-    assert report.loss == pytest.approx(float(loss), rel=1e-5)
-    assert report.chance == pytest.approx(math.log(10))
-    for layer, block, x_BND, map_BHNN in zip(report.layers, blocks, inputs, maps_of(model, images()), strict=True):
-        assert layer.logits == pytest.approx(float(map_BHNN.log().std(-1, correction=0).mean((0, 2)).max()), rel=1e-3)
-        assert layer.stream == pytest.approx(float(x_BND.pow(2).mean().sqrt()), rel=1e-5)
-        square = sum(float(one.grad.double().square().sum()) for one in block.parameters())
-        assert layer.gradient == pytest.approx(math.sqrt(square), rel=1e-4)
-        cosine, count = F.cosine_similarity(x_BND[:, :, None], x_BND[:, None], dim=-1), x_BND.shape[1]
-        mean = (cosine.sum((1, 2)) - count) / (count * (count - 1))
-        assert layer.cosine == pytest.approx(float(mean.mean()), abs=1e-4)
-
-
-REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "no model": ("vit", {}, "torch.nn.Module"),
-    "images": ("timm ViT", {"images": torch.zeros(3, 32, 32)}, "B x C x H x W"),
-    "size": ("timm ViT", {"images": torch.zeros(2, 3, 40, 40)}, "does not take images"),
-    "labels without images": ("timm ViT", {"labels": torch.zeros(2).long()}, "images"),
-    "soft labels": ("timm ViT", {"images": images(), "labels": torch.zeros(8, 10)}, "whole numbers"),
-    "few labels": ("timm ViT", {"images": images(), "labels": torch.zeros(2).long()}, "2 labels for 8"),
-    "classes": ("timm ViT", {"classes": 0}, "classes"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_checked_is_refused_in_one_line(name: str) -> None:
-    model, given, says = REFUSED[name]
-    with pytest.raises(vitinit.VitinitError, match=says):
-        vitinit.check(zoo.build(model) if model in zoo.ZOO else model, **given)

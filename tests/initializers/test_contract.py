@@ -215,12 +215,3 @@ def test_a_method_has_a_placebo_that_sets_the_same_to_the_same_norms_unless_it_s
         for tensor in differing(base, theirs):
             norms = [float(torch.linalg.norm(one[tensor])) for one in (placebo, theirs)]
             assert norms[0] == pytest.approx(norms[1], rel=1e-4)
-
-
-def test_what_fits_which_family() -> None:
-    attention = ["vit", "vit_token", "convit"]
-    expected = {
-        name: list(ARCHS) if name in (*BASES, "lsuv", "whitened_patches") else attention for name in registry.names()
-    }
-    expected |= {"convit_gpsa": ["convit"], "conv_filters": ["convmixer"]}
-    assert expected == FITTING

@@ -192,17 +192,6 @@ def test_a_wrong_name_is_one_line(discovery: Path, name: str, words: str) -> Non
         assert all(known in message for known in registry.names())
 
 
-def test_a_base_is_no_method_and_a_method_no_base() -> None:
-    # also by the path of before all was one package, which is in grids and records
-    for path in ("vitinit.initializers.methods.mimetic:Mimetic", "initializers.methods.mimetic:Mimetic"):
-        assert registry.get(path) is registry.get("mimetic")
-    says = r"'mimetic' is a method, not a base; .*kaiming_uniform, .*trunc_normal"
-    one_line(says, lambda: registry.get("mimetic", "base"))
-    one_line("'trunc_normal' is a base, not a method.*impulse", lambda: registry.get("trunc_normal", "method"))
-    message = one_line("unknown method 'mimetc'; did you mean 'mimetic'", lambda: registry.get("mimetc", "method"))
-    assert "kaiming_uniform" not in message
-
-
 # --- what code of somebody's does ------------------------------------------------------------------------------------
 
 

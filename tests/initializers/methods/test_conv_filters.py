@@ -14,7 +14,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.report import InitReport
 
 WIDTH = 600
-SPATIAL = [f"blocks.{layer}.0.fn.0.{part}" for layer in (0, 1) for part in ("weight", "bias")]
 
 
 def made(spec: Any = CONVMIXER, **params: Any) -> tuple[Any, InitReport]:
@@ -62,14 +61,3 @@ def test_gaussians_have_their_shape_a_place_for_a_centre_and_one_scale() -> None
     scale = math.sqrt((unscaled_DPQ**2).sum((1, 2)).mean() * f)
     np.testing.assert_allclose(weight_DPQ, unscaled_DPQ / scale, rtol=1e-5, atol=1e-9)
     assert (weight_DPQ**2).sum((1, 2)).mean() == pytest.approx(1 / f, rel=1e-5), "as large as an impulse"
-
-
-@pytest.mark.parametrize("frozen", [True, False])
-def test_layers_have_filters_of_their_own_which_alone_are_frozen_and_nothing_is_said_of_attention(frozen: bool) -> None:
-    m, report = made(frozen=frozen)
-    assert not m.get_parameter(SPATIAL[0]).equal(m.get_parameter(SPATIAL[2]))
-    untrained = [name for name, parameter in m.named_parameters() if not parameter.requires_grad]
-    assert untrained == (SPATIAL if frozen else [])
-    assert report.method_parameters == SPATIAL
-    assert (report.norms, report.offset_maps, report.images) == ([], None, 0)
-    assert (report.pseudo_input, report.real_images) == (None, None)

@@ -10,19 +10,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from small_models import (
     VIT,
-    f64,
     generator,
-    layer_norm,
     loop_targets,
     model,
     refused,
 )
 
 from vitinit.initializers import registry
-from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.targets import head_offsets, impulse_targets
 
 # --- targets and offsets -------------------------------------------------------------------------------------------
@@ -47,18 +43,6 @@ def test_random_offsets_are_uniform_over_the_kernel_with_replacement(kernel_size
     # with replacement: neighbouring heads agree once in `cells` pairs
     repeats = sum(a == b for a, b in zip(offsets[::2], offsets[1::2], strict=True)) / (draws / 2)
     assert abs(repeats - 1 / cells) < 5 * math.sqrt(1 / cells / (draws / 2))
-
-
-def test_fixed_offsets_follow_the_order_of_2505() -> None:
-    centre, up, right, left, down = (0, 0), (-1, 0), (0, 1), (0, -1), (1, 0)
-    corners = [(-1, -1), (-1, 1), (1, -1), (1, 1)]
-    nine = [centre, up, right, left, down, *corners]
-    assert head_offsets(3, 12, "fixed", generator()) == [*nine, centre, up, right]
-
-
-def test_pseudo_input_is_the_layer_norm_of_the_embedding() -> None:
-    embedding = 0.1 + 0.02 * torch.randn(10, 24, generator=generator())
-    np.testing.assert_allclose(f64(pseudo_input(embedding)), layer_norm(f64(embedding)), atol=1e-5)
 
 
 # --- in the model --------------------------------------------------------------------------------------------------
