@@ -15,7 +15,9 @@ from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import TABLES
 
 DRAWINGS = {
-    f"{drawings.package}: {drawing.name}": drawing for drawings in (FIGURES, CURVES) for drawing in drawings.entries()
+    f"{drawings.packages[0]}: {drawing.name}": drawing
+    for drawings in (FIGURES, CURVES)
+    for drawing in drawings.entries()
 }
 
 
@@ -33,7 +35,7 @@ def _closed():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.package)
+@pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.packages[0])
 def test_names_places_and_captions_are_told_apart(drawings):
     entries, captions = drawings.entries(), [each.caption for each in drawings.entries()]
     assert len({each.place for each in entries}) == len(set(captions)) == len(entries)

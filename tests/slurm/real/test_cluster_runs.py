@@ -106,7 +106,7 @@ def test_the_readme_from_clone_to_table(slurm, tmp_path):
     for words in lines:
         if words[:2] == ["make", "setup"]:  # the tests run in what it made
             continue
-        if words[0] == "python":
+        if words[1] == "tables":
             until(lambda: len(Store(tmp_path / "results" / "local").read("smoke").done) == 6)
         command = VITINIT + words[1:] if words[0] == "vitinit" else [sys.executable, *words[1:]]
         env = {**os.environ, "PYTHONPATH": str(ROOT)}
