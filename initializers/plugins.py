@@ -79,11 +79,6 @@ def modules(package: str) -> Iterator[ModuleType]:
             raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
 
 
-def installed(group: str) -> bool:
-    """Return True where an installed package names something in an entry point group."""
-    return bool(importlib.metadata.entry_points(group=group))
-
-
 def entry_points(group: str) -> Iterator[tuple[str, Any]]:
     """Load the entry points of a group from installed packages: each with its place, as package.module:NAME.
 

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from small_models import CONVIT, VIT_TOKEN, applied, f64, images, model
 from torch import Tensor
 
-from vitinit.initializers.diagnostics import each_attention, spectra, starts
+from vitinit.initializers.diagnostics import each_attention, starts
 
 
 def based(spec: Any) -> Any:
@@ -48,17 +47,6 @@ def test_spectra_are_those_of_the_products() -> None:
             assert entry.norm == pytest.approx(norm, rel=1e-5)
             assert entry.condition == pytest.approx(condition, rel=1e-5)
         assert found.entropy is found.distance is None, "there were no images"
-
-
-def test_rank_and_condition_leave_out_what_is_zero() -> None:
-    """W_q^T W_k = diag(6, 2, 0, 0): rank 2, condition 3. A head of zeros has rank 0 and no condition."""
-    left = torch.zeros(2, 4, 3)
-    left[0, 0, 0], left[0, 1, 1], left[0, 2, 2] = 2.0, 1.0, 5.0
-    right = torch.zeros(2, 4, 3)
-    right[0, 0, 0], right[0, 1, 1] = 3.0, 2.0
-    found = spectra(left, right)
-    assert (found.rank, found.condition) == ([2, 0], [pytest.approx(3), None])
-    assert found.norm == [pytest.approx(math.sqrt(40)), 0]
 
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])

@@ -109,15 +109,6 @@ def test_report_of_impulse_equals_numbers_from_the_weights() -> None:
     assert InitReport.model_validate_json(report.model_dump_json()) == report
 
 
-def test_images_and_measuring_do_not_influence_a_parameter() -> None:
-    states = []
-    for given in (None, images(2, seed=1), 100 * images(5, seed=2)):
-        m = model(VIT)
-        initialize(m, base(), registry.build("impulse", {}), streams(0), given)
-        states.append(state(m))
-    assert differing(states[0], states[1]) == differing(states[0], states[2]) == set()
-
-
 # --- order and refusals --------------------------------------------------------------------------------------------
 
 

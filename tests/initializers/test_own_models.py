@@ -9,7 +9,6 @@ import pytest
 import torch
 from small_models import refused, registered
 from torch import Tensor, nn
-from torch.nn.utils import prune
 
 import vitinit
 from vitinit import linear
@@ -181,14 +180,3 @@ def test_shared_keys_and_values_that_w_proj_does_not_take_are_refused(sizes: dic
     with sized():
         refused(nn.Sequential(Sized(**sizes)), why, "mimetic")
         refused(nn.Sequential(Sized(**sizes)), why, base="orthogonal")
-
-
-def test_what_is_computed_from_others_is_no_parameter_and_a_window_is_a_pair() -> None:
-    query, key, value = vitinit.fused("joined", "")
-    with sized(query=query, key=key, value=value):
-        refused(nn.Sequential(Sized()), "'joined' in Sized is computed from others", "mimetic")
-    with sized(table="table", table_index="index", window="window_size"):
-        refused(nn.Sequential(Sized()), "'window_size' must be rows and columns, not 4", "impulse")
-    m = nn.TransformerEncoderLayer(48, 4, batch_first=True)
-    prune.random_unstructured(m.self_attn, "in_proj_weight", 0.3)
-    refused(m, "'in_proj_weight' in MultiheadAttention is computed from others", "mimetic")

@@ -128,23 +128,6 @@ def test_blocks_are_the_identity_or_refused() -> None:
         vitinit.initialize(m, "zero_branch", **BASE)
 
 
-@pytest.mark.parametrize(
-    ("both", "says"),
-    [
-        (lambda: nn.ModuleDict({"model": tiny(), "average": tiny()}), "'model.blocks.2.attn' and 'average.blocks"),
-        (lambda: nn.ModuleList([tiny(), tiny()]), r"'0\.blocks\.2\.attn' and '1\.blocks\.2\.attn'"),
-        (lambda: nn.ModuleList([encoder(norm_first=True), encoder(norm_first=True)]), "has 2 places with blocks"),
-    ],
-)
-def test_depth_is_not_counted_across_towers(both: Any, says: str) -> None:
-    refused(both(), f"one residual stream.*{says}", "depth_scaled")
-    m, one = tiny(), nn.ModuleList([encoder(norm_first=True)])
-    before = m.blocks[1].mlp.fc2.weight.clone()
-    for each in (m, one):
-        vitinit.initialize(each, "depth_scaled")
-    torch.testing.assert_close(m.blocks[1].mlp.fc2.weight, before / 2)
-
-
 # --- attention that no adapter knows --------------------------------------------------------------------------------
 
 
@@ -181,15 +164,6 @@ def test_each_of_w_q_w_k_and_w_v_of_unknown_attention_is_orthogonal(attention: A
     for matrix in rows.reshape(3, 48, 48):
         torch.testing.assert_close(matrix @ matrix.T, torch.eye(48), atol=1e-5, rtol=0)
     refused(nn.Sequential(m), "is of a kind that no adapter knows", "mimetic")
-
-
-def test_attention_of_a_learned_query_keeps_its_base() -> None:
-    pool = nn.Module()
-    pool.query, pool.attn = nn.Parameter(torch.zeros(4, 48)), nn.MultiheadAttention(48, 4)
-    m, before = nn.ModuleDict({"vit": tiny(), "pool": pool}), state(pool)
-    report = vitinit.initialize(m, "mimetic")
-    assert differing(before, state(pool)) == set()
-    assert report.beside == ("pool.attn",)
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,17 @@ Expected values are computed here, in numpy float64, from the published formulas
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-
 import numpy as np
 import pytest
 from small_models import (
     VIT,
-    generator,
     loop_targets,
     model,
     refused,
 )
 
 from vitinit.initializers import registry
-from vitinit.initializers.targets import head_offsets, impulse_targets
+from vitinit.initializers.targets import impulse_targets
 
 # --- targets and offsets -------------------------------------------------------------------------------------------
 
@@ -28,21 +24,6 @@ from vitinit.initializers.targets import head_offsets, impulse_targets
 def test_targets_equal_a_double_loop(grid: tuple[int, int]) -> None:
     offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
     np.testing.assert_array_equal(impulse_targets(grid, offsets).numpy(), loop_targets(*grid, offsets))
-
-
-@pytest.mark.parametrize("kernel_size", [1, 3])
-def test_random_offsets_are_uniform_over_the_kernel_with_replacement(kernel_size: int) -> None:
-    cells, draws = kernel_size**2, 4000 * kernel_size**2
-    offsets = head_offsets(kernel_size, draws, "random", generator())
-    half = kernel_size // 2
-    assert {m for m, _ in offsets} == {n for _, n in offsets} == set(range(-half, half + 1))
-    counts = Counter(offsets)
-    assert len(counts) == cells
-    chi_square = sum((count - 4000) ** 2 / 4000 for count in counts.values())
-    assert chi_square < cells - 1 + 5 * math.sqrt(2 * max(cells - 1, 1))
-    # with replacement: neighbouring heads agree once in `cells` pairs
-    repeats = sum(a == b for a, b in zip(offsets[::2], offsets[1::2], strict=True)) / (draws / 2)
-    assert abs(repeats - 1 / cells) < 5 * math.sqrt(1 / cells / (draws / 2))
 
 
 # --- in the model --------------------------------------------------------------------------------------------------

@@ -49,18 +49,3 @@ def test_the_first_step_is_adamws_and_of_blocks_alone() -> None:
             step = (after[name] - value * (1 - 1e-3 * 0.5)).abs()
             assert torch.isclose(step, torch.tensor(1e-3), rtol=0.02).float().mean() > (0.6 if "bias" in name else 0.95)
             assert step.max() < 1.02e-3
-
-
-def test_what_is_kept_depends_on_start_and_seed_and_gives_the_same_bits() -> None:
-    kept: dict[Any, tuple[torch.Tensor, ...]] = {}
-
-    def remember(inputs: Any, solve: Any) -> tuple[torch.Tensor, ...]:
-        return kept[inputs] if inputs in kept else kept.setdefault(inputs, solve())
-
-    job = Job(remember=remember)
-    first, again = (trained(model(VIT), job=job) for _ in range(2))
-    assert len(kept) == 1
-    assert not differing(state(first), state(again))
-    trained(model(VIT), seed=1, job=job)
-    trained(model(VIT, seed=1), job=job)
-    assert len(kept) == 3
