@@ -137,18 +137,6 @@ def test_a_list_of_fields_is_the_same_run_as_the_fields():
         assert Recipe.model_validate_json(each.model_dump_json()) == each
 
 
-def test_a_list_replaces_the_augmentation_of_the_shipped_recipe_and_gets_its_defaults():
-    found = resolve_recipe({"name": "standard", "augment": ["hflip", "color_jitter"]})
-    assert (found.hflip, found.rand_augment, found.crop_padding) == (0.5, None, 0)
-    assert found.augment[0].params == {"brightness": 0.3, "contrast": 0.3, "saturation": 0.3}
-    listed = (None, ["hflip"], ["cutmix"])
-    shipped, bare, cut = (
-        resolve_recipe({"name": "structured2505"} | ({"augment": each} if each else {})) for each in listed
-    )
-    last = [(each.mixup, each.cutmix, each.random_erasing, each.mix_images) for each in (shipped, bare, cut)]
-    assert last == [(0.8, 1.0, 0.25, 64), (0, 0, 0, None), (0, 1.0, 0, 64)], "what is last goes, too"
-
-
 def test_a_loader_applies_the_list_in_order_in_every_process_and_wherever_it_begins(photographs):
     split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
     data = Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")

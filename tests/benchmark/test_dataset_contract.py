@@ -16,7 +16,7 @@ from dataset_helpers import error_of, make_folder
 from tests.processes import ROOT, fresh
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.dataset import Arrays, Dataset, InMemory
+from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.load import decoded_size, load, sources
 from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
@@ -209,22 +209,6 @@ blocks:
     recipe: {name: small, epochs: 1, batch_size: 20}
     seeds: [0]
 """
-
-
-class Mirrored(InMemory):
-    """Views of arrays: of other strides, and of another order of bytes."""
-
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
-        images = np.arange(2 * 3 * 2 * 2, dtype=np.uint8).reshape(2, 3, 2, 2)[:, ::-1]
-        table = np.array([[0, 9], [1, 9]], dtype=">i4")
-        return (images, table[:, 0]), (images, table[::-1, 0]), ("a", "b")
-
-
-def test_arrays_of_any_strides_and_bytes_are_taken(tmp_path: Path) -> None:
-    spec = DatasetSpec.model_construct(name="mirrored")
-    train, test, *_ = Mirrored(name="mirrored", origin="here").open(spec, tmp_path)
-    assert train.sized(torch.arange(1), 2)[0, :, 0, 0].tolist() == [8, 4, 0]
-    assert (train.labels.tolist(), test.labels.tolist()) == ([0, 1], [1, 0])
 
 
 @pytest.mark.long

@@ -17,9 +17,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision import datasets as torchvision
 
-from vitinit.benchmark.datasets import registry, torchvision_sets
+from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import InMemory
-from vitinit.benchmark.datasets.load import data_dir, download, load
+from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.full_size import FullSizeData
@@ -91,14 +91,6 @@ def test_load_neither_reads_nor_changes_global_random_state(tmp_path: Path) -> N
     assert [load(spec, 8, NOWHERE).checksum for spec in specs] == first
 
 
-def test_data_dir_is_argument_then_environment_then_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VITINIT_DATA", "/from/environment")
-    assert data_dir(Path("given")) == Path("given")
-    assert data_dir(None) == Path("/from/environment")
-    monkeypatch.delenv("VITINIT_DATA")
-    assert data_dir(None) == Path("data")
-
-
 class Odd(InMemory):
     def __init__(self, train: list[int], test: list[int], classes: int) -> None:
         super().__init__(name="odd")
@@ -160,19 +152,13 @@ def test_cifar10_pixels_and_labels_are_those_in_the_files(small_cifar: Path, tmp
     assert data.classes == tuple("abcdefghij")
 
 
-def test_a_forged_cifar_file_is_not_unpickled(small_cifar: Path, tmp_path: Path) -> None:
-    class Forged:
-        def __reduce__(self) -> tuple[object, ...]:
-            return Path.mkdir, (tmp_path / "unpickled",)
-
-    for name in ("test_batch", "batches.meta"):
-        (small_cifar / name).write_bytes(pickle.dumps(Forged()))
+def test_a_damaged_file_is_one_line_with_a_way_out(small_cifar: Path, tmp_path: Path) -> None:
+    (small_cifar / "test_batch").write_bytes(b"not the published one")
     said = error_of(DatasetSpec(name="cifar10"), 32, tmp_path)
     assert said.startswith(f"cannot read cifar10 in {tmp_path} (Dataset not found or corrupted); move away ")
     assert said.endswith("test_batch, batches.meta, and run 'vitinit data get cifar10'")
     with pytest.raises(VitinitError, match="cannot read cifar10"):
         download("cifar10", tmp_path)
-    assert not (tmp_path / "unpickled").exists()
 
 
 def make_svhn(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9") -> dict[str, dict]:
@@ -264,13 +250,3 @@ def test_download_of_a_wrong_file_leaves_nothing(tmp_path: Path, server: str, mo
     with pytest.raises(VitinitError, match=r"put train_32x32\.mat, test_32x32\.mat into"):
         download("svhn", tmp_path / "data")
     assert list((tmp_path / "data").iterdir()) == []
-
-
-def test_the_files_of_cifar_and_svhn_are_those_of_torchvision() -> None:
-    assert set(torchvision_sets.SVHN.files) == {f"{split}_32x32.mat" for split in ("train", "test")}
-    for ours, theirs in (
-        (torchvision_sets.CIFAR10, torchvision.CIFAR10),
-        (torchvision_sets.CIFAR100, torchvision.CIFAR100),
-    ):
-        files = [*theirs.train_list, *theirs.test_list, (theirs.meta["filename"], "")]
-        assert set(ours.files) == {f"{theirs.base_folder}/{file}" for file, _ in files}

@@ -72,20 +72,3 @@ def test_validation_that_would_take_a_class_away_is_refused() -> None:
             parts(labels, spec, 4, 0)
         train, _ = parts(np.append(labels, 3), spec, 4, 0)
         assert set(np.append(labels, 3)[train]) == {0, 3}, "a class that was never there is not missed"
-
-
-def test_labels_tell_settings_apart() -> None:
-    settings = [
-        {},
-        {"train_size": 100},
-        {"train_size": 100, "train_draw": "seed"},
-        {"val_size": 50},
-        {"train_size": 100, "val_size": 50},
-        {"train_size": 100, "val_size": 50, "evaluate_on": "val"},
-        {"val_size": 50, "evaluate_on": "val"},
-    ]
-    labels = [digits(**fields).label for fields in settings]
-    assert len(set(labels)) == len(labels)
-    assert labels[0] == "digits"
-    assert labels[1] == "digits[100]"
-    assert labels[5] == "digits[100, val 50], validation"

@@ -188,16 +188,16 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
         patch.setattr("vitinit.benchmark.image_files.arrays.centre", decoded)
         assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
     carry_out(cell, setting("resident", "resident"), Stop())
-    finish = base.Loader._finish
+    augmented = base.Loader._augmented
     for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
         stop = Stop()
 
-        def finish_and_stop(self, images, numbers, *at, place=place, stop=stop):
-            if at[:2] == place:
+        def augmented_and_stop(self, taken, drawn, epoch, *rest, place=place, stop=stop):
+            if (epoch, taken[0][0]) == place:
                 stop.request("a test")
-            return finish(self, images, numbers, *at)
+            return augmented(self, taken, drawn, epoch, *rest)
 
-        monkeypatch.setattr(base.Loader, "_finish", finish_and_stop)
+        monkeypatch.setattr(base.Loader, "_augmented", augmented_and_stop)
         told: list[Event] = []
         end = carry_out(cell, setting("resumed", loader), stop, told.append)
         assert place or end.status == "done"
