@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -48,15 +48,12 @@ class TrivialAugment(Augmentation):
 
         names = list(self._space())
 
-        def change(image: Image.Image, drawn_2: np.ndarray) -> Image.Image:
-            name, magnitude = names[int(drawn_2[0])], float(drawn_2[1])
-            changed: Image.Image = _apply_op(image, name, magnitude, InterpolationMode.NEAREST, None)
-            return changed
+        def change(image: Image.Image, drawn_2: np.ndarray) -> Any:
+            return _apply_op(image, names[int(drawn_2[0])], float(drawn_2[1]), InterpolationMode.NEAREST, None)
 
         return on_pil(images_BCHW, drawn, change)
 
-    def _space(self) -> dict[str, tuple[Tensor, bool]]:
+    def _space(self) -> Any:
         from torchvision.transforms import TrivialAugmentWide
 
-        space: dict[str, tuple[Tensor, bool]] = TrivialAugmentWide(self.bins)._augmentation_space(self.bins)
-        return space
+        return TrivialAugmentWide(self.bins)._augmentation_space(self.bins)

@@ -189,36 +189,26 @@ class InMemory(Dataset):
 
         from vitinit.benchmark.image_files.arrays import IGNORED
 
-        def check(holds: bool, what: str) -> None:
-            if not holds:
-                raise VitinitError(f"dataset {self.name}: its `read` gives {what}")
-
-        check(len(classes) >= 2, f"{len(classes)} class names; at least 2 are needed")
-        for name, count, (images, labels) in zip(
-            ("training", "test"), self.images or (None, None), splits, strict=True
-        ):
-            image_shape, label_shape = (" x ".join(map(str, array.shape)) for array in (images, labels))
-            square = images.ndim == 4 and images.shape[1] == 3 and images.shape[2] == images.shape[3]
-            check(
-                images.dtype == np.uint8 and square,
-                f"{name} images of {images.dtype} {image_shape}; they are uint8, N x 3 x S x S",
+        if len(classes) < 2:
+            raise VitinitError(
+                f"dataset {self.name}: its `read` gives {len(classes)} class names; at least 2 are needed"
             )
-            shape, of = (len(images),), "integers, N"
-            if self.dense:
-                shape, of = (len(images), *images.shape[2:]), "uint8, N x S x S"
-            check(
-                labels.dtype.kind in "iu" and labels.shape == shape,
-                f"{name} labels of {labels.dtype} {label_shape}; they are {of}",
-            )
-            check(len(images) > 0, f"no {name} images")
-            present = np.unique(labels[labels != IGNORED] if self.dense else labels)
-            check(
-                present[0] >= 0 and present[-1] < len(classes),
-                f"{name} labels from {present[0]} to {present[-1]}; of {len(classes)} classes they are 0 to "
-                f"{len(classes) - 1}",
-            )
-            check(
-                name == "test" or self.dense or len(present) == len(classes),
-                f"{len(classes)} class names, and training images of {len(present)} of them only",
-            )
-            check(count in (None, len(images)), f"{len(images)} {name} images; its `images` says {count}")
+        expected = self.images or (None, None)
+        for name, count, (images, labels) in zip(("training", "test"), expected, splits, strict=True):
+            shape = (len(images), *images.shape[2:]) if self.dense else (len(images),)
+            if images.dtype != np.uint8 or images.shape[1:] != (3, *2 * images.shape[-1:]):
+                said = f"images of {images.dtype} {images.shape}; they are uint8, N x 3 x S x S"
+            elif labels.dtype.kind not in "iu" or labels.shape != shape:
+                said = f"labels of {labels.dtype} {labels.shape}; they are integers, {shape}"
+            elif not len(images) or count not in (None, len(images)):
+                said = f"{len(images)} images; its `images` says {count or 'nothing, and at least 1 is needed'}"
+            else:
+                present = np.unique(labels[labels != IGNORED] if self.dense else labels)
+                if (
+                    present[0] >= 0
+                    and present[-1] < len(classes)
+                    and (name == "test" or self.dense or len(present) == len(classes))
+                ):
+                    continue
+                said = f"labels {present[0]} to {present[-1]}, {len(present)} of them, for {len(classes)} classes"
+            raise VitinitError(f"dataset {self.name}: its `read` gives {name} {said}")

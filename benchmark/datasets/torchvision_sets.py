@@ -79,10 +79,9 @@ class TorchvisionSet(Dataset):
                 train, test = train.a_fifth_held_out()
             else:
                 test = _source([self._torchvision(data_dir, arguments) for arguments in self.test])
-        if (found := (len(train.labels), len(test.labels))) != self.images:
+        if (len(train.labels), len(test.labels)) != self.images:
             raise VitinitError(
-                f"{self.name} in {data_dir} has {found[0]:,} and {found[1]:,} images, not {self.images[0]:,} and "
-                f"{self.images[1]:,}: {again}"
+                f"{self.name} in {data_dir} does not have {self.images[0]} and {self.images[1]} images; {again}"
             )
         return train, test, classes, self.statistics
 

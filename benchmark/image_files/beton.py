@@ -11,7 +11,6 @@ They are read with FFCV (`runners/loaders/ffcv.py`).
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -178,8 +177,8 @@ def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Ca
         The folder.
 
     Raises:
-        VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already or is being prepared,
-            or the disk has no room.
+        VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already, or the disk has no
+            room.
     """
     opened = sources(spec, data_dir)
     if opened.train.labels.ndim > 1:
@@ -215,7 +214,10 @@ def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Ca
         needed, free = count * 3 * image_size**2, shutil.disk_usage(folder.parent).free
         if free < needed:
             raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
-        with _scratch(folder) as scratch:
+        scratch = folder.with_name(f".{folder.name}")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        try:
             write_beton(scratch / BETON, images(), count, image_size)
             labels = torch.cat([opened.train.labels[opened.chosen], opened.test.labels])
             np.save(scratch / LABELS, labels.numpy())
@@ -231,26 +233,10 @@ def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Ca
             }
             write_atomically(scratch / MANIFEST, json.dumps(manifest, indent=1).encode())
             scratch.rename(folder)
-        sync_folder(folder.parent)
-    return folder
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """An empty folder beside `folder` that one process at a time has; what is left in it is removed."""
-    scratch = folder.with_name(f".{folder.name}")
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with this process, however that ends
-        except BlockingIOError:
-            raise VitinitError(f"another process is preparing {folder}") from None
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        try:
-            yield scratch
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
-            Path(lock.name).unlink()
+        sync_folder(folder.parent)
+    return folder
 
 
 def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> None:

@@ -105,10 +105,10 @@ class Odd(InMemory):
 @pytest.mark.parametrize(
     ("train", "test", "classes", "says"),
     [
-        ([0, 1], [], 2, "no test images"),
+        ([0, 1], [], 2, "test 0 images"),
         ([0, 0], [0], 1, "at least 2"),
-        ([0, 1], [0], 3, "3 class names, and training images of 2"),
-        ([0, 1, 2], [0], 2, "labels from 0 to 2; of 2 classes they are 0 to 1"),
+        ([0, 1], [0], 3, "training labels 0 to 1, 2 of them, for 3 classes"),
+        ([0, 1, 2], [0], 2, "training labels 0 to 2, 3 of them, for 2 classes"),
     ],
 )
 def test_a_dataset_on_which_accuracy_would_mean_nothing_is_refused(tmp_path, train, test, classes, says):
@@ -226,7 +226,7 @@ def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_i
     assert (counts(data), data.held_out.labels.tolist()) == ([8, 8], [0, 0, 1, 1])
     (tmp_path / "eurosat/2750/a/3.jpg").unlink()
     assert "eurosat in " in (said := error_of(DatasetSpec(name="eurosat"), 8, tmp_path))
-    assert "not 16 and 4: move away what is damaged of eurosat/2750" in said
+    assert "does not have 16 and 4 images; move away what is damaged of eurosat/2750" in said
 
 
 # --- download ---
