@@ -30,9 +30,6 @@ AXES: dict[str, Callable[[RunRecord], float | None]] = {
     "epochs": lambda run: run.spec.recipe.epochs,
 }
 """Axes by name, in order of preference where a study varies several at once."""
-IMAGES = {"images": "training images"}
-"""Short names of axes."""
-NUMBER = r"-?\d+(\.\d+)?([eE][-+]?\d+)?"
 MORE_TRAINING = ("training images", "epochs")
 """Axes along which a base may catch up."""
 

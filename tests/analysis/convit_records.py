@@ -72,20 +72,9 @@ def _all(root: Path, study: str, rows: dict[str, Any], dataset: str, sizes: Any,
     return root
 
 
-def efficiency(root: Path) -> Path:
-    """Two rows on five fractions of ImageNet, three seeds."""
-    rows = {row: EFFICIENCY[row] for row in ("DeiT", "ConViT")}
-    return _all(root, "convit-efficiency", rows, "imagenet", SIZES["imagenet"], 3)
-
-
 def efficiency_small(root: Path) -> Path:
     """Four rows on four subsets of CIFAR-10, three seeds."""
     return _all(root, "convit-efficiency-small", EFFICIENCY, "cifar10", SIZES["cifar10"], 3)
-
-
-def ablation(root: Path) -> Path:
-    """Seven rows on a tenth and on all of ImageNet, three seeds."""
-    return _all(root, "convit-ablation", ABLATION, "imagenet", (128_116, None), 3)
 
 
 def masked(record: RunRecord, **top1: float) -> RunRecord:
@@ -97,23 +86,5 @@ def masked(record: RunRecord, **top1: float) -> RunRecord:
     return type(record).model_validate(record.model_dump() | {"masked": cells})
 
 
-def without_terms(root: Path) -> Path:
-    """ConViTs of two sizes that have been tested without a term."""
-    for dataset in ("cifar10", "imagenet"):
-        for seed in range(3):
-            record = run("convit-ablation-small", "c no conv init", 40.0 + seed, dataset=dataset, seed=seed)
-            last = record.spec.model.gpsa_layers
-            write(
-                root,
-                masked(record, **{f"{term}_{n}": 1.0 + seed for term in ("content", "position") for n in (1, last)}),
-            )
-    return root
-
-
-STUDIES = {
-    "convit efficiency": efficiency,
-    "convit efficiency, small": efficiency_small,
-    "convit ablation": ablation,
-    "without terms": without_terms,
-}
+STUDIES = {"convit efficiency, small": efficiency_small}
 """For `contract_studies`."""

@@ -79,15 +79,6 @@ def test_settings_are_never_mixed_in_a_cell(tmp_path):
     assert list(study.runs[study.runs["row"] == "Trunc normal"]["column"]) == ["cifar10 (epochs 2)"]
 
 
-def test_a_row_once_with_a_method_and_once_without_is_two_settings(tmp_path):
-    """Neither has the other's fields: a value that one lacks, and the other has as nothing, tells none apart."""
-    bare, with_it = done("Mimetic", (1.0,)), done("Mimetic", (2.0,))
-    bare = bare.model_copy(update={"spec": bare.spec.model_copy(update={"method": None})})
-    study = load([write(tmp_path, bare.model_copy(update={"run_id": bare.spec.run_id}), with_it)])
-    assert study.columns == ["cifar10", "cifar10 (method.name mimetic)"]
-    assert [len(runs) for runs in study.cells.values()] == [1, 1]
-
-
 def test_runs_that_folders_disagree_on_are_counted(tmp_path):
     for folder, top1 in (("one", 10.0), ("two", 20.0), ("three", 10.0)):
         write(tmp_path / folder, done("Mimetic", (top1,)), done("Trunc normal", (5.0,)))

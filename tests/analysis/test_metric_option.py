@@ -6,7 +6,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from synthetic_records import done
 
 from tests.synthetic_masks import dense
@@ -14,10 +13,9 @@ from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
 from vitinit.analysis.unread import last_is_unread
-from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError
 
 
 def with_metrics(row: str, seed: int, top1: float, **metrics: float) -> RunRecord:
@@ -27,21 +25,6 @@ def with_metrics(row: str, seed: int, top1: float, **metrics: float) -> RunRecor
     content["history"][0]["metrics"] = {"calibration_error": 1.0, "top5": 30.0}
     content["history"][1]["metrics"] = metrics
     return RunRecord.model_validate_json(json.dumps(content))
-
-
-def test_a_record_holds_them_by_name_and_can_be_read_by_another_one() -> None:
-    record = with_metrics("Mimetic", 0, 50.0, top5=90.5, calibration_error=7.25)
-    data = to_bytes(record)
-    assert from_bytes(data) == record
-    assert from_bytes(data).history[-1].value("top5") == 90.5
-    assert (record.metric, record.score) == ("top1", 50.0)
-    assert (record.by("top5").score, record.by("top5").evaluated) == (90.5, {1: 30.0, 2: 90.5})
-    assert record.by("calibration_error").best == (1, 1.0), "the lower, the better"
-    assert record.by("top1").best == record.best == (2, 50.0)
-    assert to_bytes(record.by("top5")) == data, "a view, no other record"
-    with pytest.raises(VitinitError, match="holds no miou; it holds top1, top5, calibration_error"):
-        record.by("miou")
-    assert b"metrics" not in to_bytes(done("Mimetic", (10.0, 50.0))), "as records of before"
 
 
 def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:

@@ -77,12 +77,3 @@ def test_pairs_are_those_of_one_seed():
     assert stats.paired(series([1, 2]), series([0, 0])).interval is None
     assert stats.paired(series([1]), series([0])).p is None
     assert stats.sample([5.0]) == stats.Sample(1, 5.0, None, None)
-
-
-@pytest.mark.parametrize("n", [3, 20])
-def test_intervals_against_scipy(n):
-    values = RNG.normal(2, size=n)
-    sample = stats.sample(values)
-    assert (sample.mean, sample.std) == (pytest.approx(np.mean(values)), pytest.approx(np.std(values, ddof=1)))
-    expected = scipy_stats.ttest_1samp(values, 0).confidence_interval()
-    assert (sample.interval.low, sample.interval.high) == pytest.approx((expected.low, expected.high))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from synthetic_records import done, everything, several, write
+from synthetic_records import done, several, write
 
 from vitinit.analysis import choose, report, standing
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.frame import LOCAL, REFERENCE, load
 from vitinit.analysis.tables import __main__ as tables
-from vitinit.analysis.tables.registry import build
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
@@ -29,24 +27,6 @@ def records(tmp_path: Path) -> Path:
     gained = {row: [base + gain for base, gain in zip(BASE, its, strict=True)] for row, its in GAINS.items()}
     root = several(tmp_path / "records", {"Kaiming uniform": BASE, **gained})
     return several(root, {"Kaiming uniform": [10.0], "Mimetic": [12.0]}, dataset="cifar100")
-
-
-def test_all_prints_every_table_and_note_and_commands_can_be_copied(tmp_path: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", "400")
-    root = everything(tmp_path / "my records")
-    arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
-    assert tables.main(arguments) == 0
-    brief = capsys.readouterr().out
-    (line,) = (line for line in brief.splitlines() if "-m vitinit.analysis.report" in line)
-    assert shlex.split(line)[3:5] == ["--results", str(root)]
-    assert "No published numbers" not in brief
-    monkeypatch.setattr("vitinit.analysis.tables.__main__.FOLDER", tmp_path / "not here")
-    assert tables.main([*arguments, "--all"]) == 0
-    whole = capsys.readouterr().out
-    assert f"{tmp_path / 'not here'} is missing" in whole
-    notes = build(load([root])).notes
-    assert all(note in whole for note in notes)
-    assert sum(note in brief for note in notes) < len(notes) / 2
 
 
 @pytest.mark.long
@@ -85,17 +65,6 @@ def test_what_comes_from_the_committed_records_goes_elsewhere_than_the_users_own
         assert (tmp_path / LOCAL / "reference" / written).exists()
     assert own.items() <= contents(tmp_path / LOCAL).items()
     assert contents(tmp_path / REFERENCE) == committed
-
-
-def test_an_unknown_study_that_is_committed_is_found_by_what_is_said(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    write(tmp_path / LOCAL, done("Mimetic", study="mine"))
-    write(tmp_path / REFERENCE, done("Mimetic", study="table4-small"))
-    for command in COMMANDS.values():
-        assert command.main(["--study", "table4-small"]) == 2
-        assert "; it is in results/reference: --results results/reference\n" in capsys.readouterr().err
-        assert command.main(["--study", "nowhere"]) == 2
-        assert "results/reference" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "choose", "standing"])
