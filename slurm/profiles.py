@@ -115,7 +115,7 @@ class Profile(BaseModel):
         for option in options:
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in _OURS:
+            if option in _OURS and (option != "gres" or "gpu" in options[option]):
                 raise ValueError(f"{option!r} is not for here: write {_OURS[option]} in the profile")
             if option in _SET:
                 raise ValueError(f"{option!r} is set by submitting; not allowed: {', '.join(sorted(_SET))}")

@@ -136,7 +136,9 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
         number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
         kind = [profile.gpu_type] if profile.gpu_type else []
         resource = ["gpu"] if profile.gpu_option == "gres" else []
-        options[profile.gpu_option] = ":".join([*resource, *kind, str(number)])
+        asked = ":".join([*resource, *kind, str(number)])
+        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
+        options[profile.gpu_option] = ",".join([asked, *others])
     given = {key: value == "true" or value for key, value in options.items() if value != "false"}
     here = shlex.quote(str(code.absolute()))
     executor = _Executor(folder)

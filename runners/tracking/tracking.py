@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import contextmanager
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import AVERAGED
@@ -35,33 +35,30 @@ class Tracking:
             return
         epoch, values = event.epoch.epoch, dict(self._values(event))
         for name in self.names:
-            self._safely(name, partial(self._log, name, epoch, values))
+            with self._safely(name):
+                if name not in self.trackers:
+                    self.trackers[name] = self._opened(name, epoch)
+                self.trackers[name].log(epoch, values)
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:
-        """Close all trackers, once.
-
-        Args:
-            outcome: of the run; None: it was stopped.
-        """
+        """Close all trackers, once; without an `outcome` the run was stopped."""
         trackers, self.trackers = self.trackers, {}
-        for name, tracker in trackers.items():
-            self._safely(name, partial(tracker.close, outcome.status if outcome else "stopped"))
+        for name in self.names:
+            if name in trackers:
+                with self._safely(name):
+                    trackers[name].close(outcome.status if outcome else "stopped")
 
-    def _log(self, name: str, epoch: int, values: dict[str, float]) -> None:
-        if name not in self.trackers:
-            cell, setting = self.cell, self.setting
-            config = flatten({"row": cell.row, **cell.spec.model_dump(mode="json")})
-            folder = setting.root / setting.study / "tracking" / name
-            run = TrackedRun(cell.run_id, setting.study, folder, config, epoch)
-            self.trackers[name] = registry.REGISTRY.get(name)(run)
-        self.trackers[name].log(epoch, values)
+    def _opened(self, name: str, first: int) -> Tracker:
+        cell, setting = self.cell, self.setting
+        config = flatten({"row": cell.row, **cell.spec.model_dump(mode="json")})
+        folder = setting.root / setting.study / "tracking" / name
+        return registry.REGISTRY.get(name)(TrackedRun(cell.run_id, setting.study, folder, config, first))
 
-    def _safely(self, name: str, action: Callable[[], object]) -> None:
-        if name not in self.names:
-            return
+    @contextmanager
+    def _safely(self, name: str) -> Iterator[None]:
         try:
             with contained(f"tracker {name}"):
-                action()
+                yield
         except Exception as error:  # libraries and networks raise anything
             self.names = tuple(other for other in self.names if other != name)
             text = f"tracker {name} failed, and the run goes on without it: {plain(cause(error), 300)}"

@@ -100,7 +100,7 @@ memory: 64 GB
 time: 2:00:00
 gpus: 4
 nodes: 2
-sbatch: {nice: 5, exclusive: true, requeue: false}
+sbatch: {nice: 5, exclusive: true, requeue: false, gres: "lscratch:100"}
 qos:
 """,
     )
@@ -108,7 +108,12 @@ qos:
     assert profile.environment == {"V": "3.10", "WANDB_MODE": "off", "N": "08"}
     assert (profile.setup, profile.tasks) == (("module load cuda",), 8)
     lines = script(profile, 1, Path("/f"), "name", Path("/c")).splitlines()
-    assert {"#SBATCH --account=0123", "#SBATCH --exclusive", "#SBATCH --nice=5", "#SBATCH --gres=gpu:4"} <= set(lines)
+    assert {
+        "#SBATCH --account=0123",
+        "#SBATCH --exclusive",
+        "#SBATCH --nice=5",
+        "#SBATCH --gres=gpu:4,lscratch:100",
+    } <= set(lines)
     assert "#SBATCH --requeue" not in lines
     for written, minutes in {"90": 90, "3:01": 4, "1-1:30": 1530, "0:150:00": 150}.items():
         assert from_text(tmp_path, f"time: {written}").minutes == minutes

@@ -72,7 +72,7 @@ class Crowded(Initializer):
     """Number 2 has no memory while number 1 is at work on the same GPU, which it is until number 2 has failed."""
 
     name: ClassVar[str] = "crowded"
-    touches: ClassVar[tuple[str, ...]] = ()
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
     deterministic: ClassVar[bool] = True
     number: int = 0
 

@@ -96,7 +96,7 @@ from vitinit.initializers.registry import Initializer
 class Hungry(Initializer):
     \"\"\"Never has enough memory.\"\"\"
     name: ClassVar[str] = "hungry"
-    touches: ClassVar[tuple[str, ...]] = ()
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
     def apply(self, model, generator, progress):
         raise torch.OutOfMemoryError("none left")
 """
@@ -137,7 +137,7 @@ from vitinit.initializers.registry import Initializer
 class Hangs(Initializer):
     """In the fifth step of training, for ever, and has its launcher told to stop."""
     name: ClassVar[str] = "hangs"
-    touches: ClassVar[tuple[str, ...]] = ()
+    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
     launcher: int
 
     def apply(self, model, generator, progress):

@@ -1,17 +1,12 @@
 """Whole studies through a real SLURM: as arrays, preempted, out of time, cancelled, killed; none lost, none twice."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from single_node import until
 from studies import GRID, Study, preemption, same_bits
 
-from tests.processes import ROOT, VITINIT
-from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
 
 pytestmark = pytest.mark.slurm
@@ -77,13 +72,6 @@ def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
     assert max(len(record.sessions) for record in study.records.values()) == 2
 
 
-def test_what_is_wrong_with_a_profile_is_said_before_anything_is_submitted(slurm, tmp_path):
-    study = Study(tmp_path, GRID, partition="mein")
-    text = study.vitinit("slurm", "check", "--profile", "profile.yaml", code=1)
-    assert "mein" in text
-    assert not study.jobs()
-
-
 HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.slurm.real.hungry:Hungry"}}}
 
 
@@ -96,21 +84,3 @@ def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path
     assert "1 run failed before and left alone" in text
     assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
     assert len(study.jobs()) == 1, "it is not handed out again"
-
-
-def test_the_readme_from_clone_to_table(slurm, tmp_path):
-    readme = (ROOT / "README.md").read_text().partition("### On a cluster")[2]
-    block = re.search(r"```bash\n(.*?)```", readme, re.DOTALL)[1]
-    lines = [line.partition("#")[0].split() for line in block.splitlines()]
-    assert len(lines) == 4
-    for words in lines:
-        if words[:2] == ["make", "setup"]:  # the tests run in what it made
-            continue
-        if words[1] == "tables":
-            until(lambda: len(Store(tmp_path / "results" / "local").read("smoke").done) == 6)
-        command = VITINIT + words[1:] if words[0] == "vitinit" else [sys.executable, *words[1:]]
-        env = {**os.environ, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
-        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
-    assert "Imp.-3" in done.stdout
-    assert "6 finished" in done.stdout

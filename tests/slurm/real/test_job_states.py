@@ -1,13 +1,10 @@
 """What became of jobs, asked of a real SLURM with accounting."""
 
-import time
-
 import calls
 import pytest
 from single_node import until
 
 from vitinit.slurm import jobs
-from vitinit.slurm.profiles import seconds
 
 pytestmark = pytest.mark.slurm
 
@@ -17,7 +14,6 @@ def states(*job_ids: str) -> dict[str, str]:
 
 
 def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
-    submitted = time.monotonic()
     [running] = work.submit(calls.wait, ["running"], time=4)
     [failed] = work.submit(calls.fail, ["anything"])
     held = work.submit(calls.wait, ["held"] * 3, sbatch={"hold": "true"})
@@ -25,12 +21,11 @@ def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     until(lambda: "running-started" in work.written() and failed not in jobs.queued([failed]))
 
     found = jobs.queued([running, failed, *held, "999999"])
-    assert found.keys() == {running, *held}
-    assert (found[running].state, found[running].reason) == ("RUNNING", "None")
+    assert {job: (how.state, how.reason) for job, how in found.items()} == {
+        running: ("RUNNING", "None"),
+        **dict.fromkeys(held, ("PENDING", "JobHeldUser")),
+    }
     assert found[running].nodes == slurm.run("hostname", "-s").strip()
-    least = 240 - (time.monotonic() - submitted) - 2  # it began later; SLURM rounds
-    assert least <= seconds(f"0-0:{found[running].time_left}") <= 240
-    assert {(found[job].state, found[job].reason) for job in held} == {("PENDING", "JobHeldUser")}
     until(lambda: jobs.ended([running, failed, "999999"]).keys() == {failed})  # the accounting hears of it later
 
     jobs.cancel([running, held[1], *dropped])

@@ -8,8 +8,6 @@ import pytest
 from single_node import until
 
 from vitinit.slurm import jobs
-from vitinit.slurm.profiles import Profile
-from vitinit.slurm.submit import script
 
 pytestmark = pytest.mark.slurm
 
@@ -68,14 +66,6 @@ def test_every_process_makes_the_call_with_setup_environment_and_gpus_and_one_th
     assert len(work.log(both)) > 0
     until(lambda: "FAILED" in [how.state for how in jobs.ended([failing]).values()])
     assert "rank 1 has had enough" in work.log(failing)
-
-
-def test_the_script_shown_is_the_script_submitted(slurm, work):
-    job_ids = work.submit(calls.stamp, range(2), parallel=1, sbatch={"hold": "true", "nice": "5"})
-    profile = Profile(cpus=1, time=5, signal_seconds=60, parallel=1, sbatch={"hold": "true", "nice": "5"})
-    base = job_ids[0].partition("_")[0]
-    submitted = slurm.run("scontrol", "write", "batch_script", base, "-")
-    assert submitted.strip() == script(profile, 2, work.logs, "test", work.code).strip()
 
 
 def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
