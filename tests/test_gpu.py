@@ -115,10 +115,10 @@ def preset(name: str, **fields: Any) -> ModelSpec:
     return resolve_model({"preset": name, "image_size": SIZE, "patch_size": 4, **fields})
 
 
-def the_same_on_both(what: Recipe, model: ModelSpec, **how: Any) -> None:
+def the_same_on_both(what: Recipe, model: ModelSpec, waits: bool = False, **how: Any) -> None:
     expected = trained(CPU, what, model, **how)
     with pretended_gpu() as gpu:
-        assert trained(GPU, what, model, gpu=gpu, **how) == expected
+        assert trained(GPU, what, model, gpu=None if waits else gpu, **how) == expected
         assert gpu.operations
 
 
@@ -139,7 +139,9 @@ def test_every_precision_in_micro_batches(precision):
 
 @pytest.mark.parametrize("name", augmentations.REGISTRY.by_name())
 def test_every_augmentation(name):
-    the_same_on_both(recipe(augment=[AugmentationSpec(name=name)], epochs=1), preset("vit_micro"))
+    image_by_image = name in ("three_augment", "trivial_augment")  # by Pillow and torchvision, on the CPU
+    what = recipe(augment=[AugmentationSpec(name=name)], epochs=1)
+    the_same_on_both(what, preset("vit_micro"), waits=image_by_image)
 
 
 def test_masks():
