@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from matplotlib.figure import Figure
+    from seaborn import FacetGrid
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy")
@@ -39,33 +39,19 @@ MOST_BYTES = 1_400_000
 """Limit of the figures of a page."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Words of a study's page."""
-
-    title: str
-    question: str
-    paragraphs: list[str]
-    limits: list[str]
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Figures of one kind, as SVG."""
-
-    name: str
-    caption: str
-    pictures: list[Markup]
-
-
 @dataclass
 class Page:
     """Facts of a study that a template shows."""
 
     study: frame.Study
-    answer: Answer
     tables: list[Table]
-    figures: list[Drawn] = field(default_factory=list)
+    title: str
+    question: str
+    paragraphs: list[str]
+    """The answer."""
+    limits: list[str]
+    figures: list[tuple[str, str, list[Markup]]] = field(default_factory=list)
+    """Name, caption, and SVGs."""
     left_out: list[str] = field(default_factory=list)
     """Figures for which there is no room."""
 
@@ -90,11 +76,10 @@ def _run(args: argparse.Namespace) -> None:
     root: Path = args.out or (studies[0].home if args.study else frame.home(studies[0].folders))
     broken: list[VitinitError] = []
     pages = []
-    for study in found:
-        if study not in studies:
-            command.say([f"Study {study.name}: left out, no finished run"])
-            continue
-        shown = _page(study, args.baseline if args.baseline in study.rows else None, broken)
+    for study in studies:
+        baseline = args.baseline if args.baseline in study.rows else None
+        shown = _page(study, baseline, broken)
+        _draw(shown, baseline, broken)
         pages.append(shown)
         folder = command.folder(root if args.study else root / study.name)
         _write(folder / FILE, page=shown, index="" if args.study else f"../{FILE}")
@@ -110,7 +95,10 @@ def _write(path: Path, **values: object) -> None:
 
 
 def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> Page:
-    """Gather the page of a study; errors in single tables and figures are added to `broken`."""
+    """Gather tables, and title, question, answer and limits of the study's page; errors are added to `broken`.
+
+    Without an answer by a person or by contrasts, the main table is read.
+    """
     tables = []
     for name in names(study):
         try:
@@ -119,56 +107,46 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
             broken.append(error)
     if not tables:
         refuse(broken)
-    result = Page(study, _answer(study, tables), tables)
-    size = 0
-    for drawn in _figures(study, baseline, broken):
-        size += sum(len(picture.encode()) for picture in drawn.pictures)
-        if size <= MOST_BYTES:
-            result.figures.append(drawn)
-        else:
-            result.left_out.append(drawn.name)
-            size -= sum(len(picture.encode()) for picture in drawn.pictures)
-    return result
-
-
-def _answer(study: frame.Study, tables: list[Table]) -> Answer:
-    """Take title, question, answer and limits from the study's page; without contrasts, read the main table."""
-    main_table, named = tables[0], next((table for table in tables if of_contrasts(table)), None)
-    missing = reading.without_numbers(study)
+    named = next((table for table in tables if of_contrasts(table)), None)
     own = any((folder / study.name / OWN).is_file() for folder in study.folders)
     try:
         text = page(study)
     except VitinitError:  # the words are those of other records, such as the committed ones beneath one's own
         own, text = False, f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
+    answered = own or named or set(study.runs["split"]) == {"val"}
+    paragraphs = answer.splitlines() if answered else reading.sentences(tables[0], named)
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
-    chooses = set(study.runs["split"]) == {"val"}
-    if not (own or named or chooses):
-        return Answer(title.removeprefix("# "), question, reading.sentences(main_table, named), missing + lines)
-    return Answer(title.removeprefix("# "), question, answer.splitlines(), missing + lines)
+    missing = reading.without_numbers(study)
+    return Page(study, tables, title.removeprefix("# "), question, paragraphs, missing + lines)
 
 
-def _figures(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> Iterator[Drawn]:
+def _draw(shown: Page, baseline: str | None, broken: list[VitinitError]) -> None:
     """Draw what the records allow; of a study on validation images, which only chooses, accuracy alone."""
     import matplotlib.pyplot as plt
 
     from vitinit.analysis.curves.registry import CURVES
     from vitinit.analysis.figures.registry import FIGURES
 
-    chooses = set(study.runs["split"]) == {"val"}
+    chooses, size = set(shown.study.runs["split"]) == {"val"}, 0
     for drawing in sorted([*FIGURES.entries(), *CURVES.entries()], key=lambda drawing: _place(drawing.name)):
         if chooses and drawing.name != "accuracy":
             continue
         try:
-            figures = drawing.figures(study, baseline)
+            figures = drawing.figures(shown.study, baseline).values()
         except VitinitError as error:
             broken.append(error)
             continue
-        if figures:
-            yield Drawn(drawing.name, drawing.caption, [_svg(figure.figure) for figure in figures.values()])
-        for figure in figures.values():
-            plt.close(figure.figure)
+        pictures = [_svg(grid) for grid in figures]
+        for grid in figures:
+            plt.close(grid.figure)
+        size += (more := sum(map(len, pictures)))
+        if size > MOST_BYTES:
+            shown.left_out.append(drawing.name)
+            size -= more
+        elif pictures:
+            shown.figures.append((drawing.name, drawing.caption, pictures))
 
 
 def _part(table: Table) -> Markup:
@@ -178,23 +156,21 @@ def _part(table: Table) -> Markup:
 
 
 def _place(name: str) -> int:
-    if name in FIRST:
-        return FIRST.index(name)
-    return len(FIRST) + name.startswith(LAST)
+    return FIRST.index(name) if name in FIRST else len(FIRST) + name.startswith(LAST)
 
 
-def _svg(figure: Figure) -> Markup:
+def _svg(grid: FacetGrid) -> Markup:
     """Return a figure as part of a page: transparent, black text and lines in the page's own colour."""
     from markupsafe import Markup, escape
 
     from vitinit.analysis.figures import style
 
-    title = " ".join(figure.get_suptitle().replace(r"\$", "$").split())
-    text = style.to_svg(figure)
+    text = style.to_svg(grid.figure)
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'<g id="[A-Za-z0-9]+_\d+"', "<g", text)  # matplotlib numbers anew in each figure
-    text = re.sub(r"(?<=: )#(000000|444444)\b", "currentColor", text)
-    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1))
+    text = re.sub(r"(?<=: )#(000000|262626)\b", "currentColor", text)
+    title = escape(" ".join(grid.figure.get_suptitle().split()))
+    return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1))
 
 
 def _inline(text: str) -> Markup:
@@ -202,9 +178,9 @@ def _inline(text: str) -> Markup:
     from markupsafe import Markup, escape
 
     html = str(escape(re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", text)))
-    html = re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", html)
-    html = re.sub(r"`(.+?)`", r"<code>\1</code>", html)
-    return Markup(re.sub(r"(?<!\w)\*(\S.*?)\*", r"<i>\1</i>", re.sub(r"\\([^\w\s*])", r"\1", html)).replace("\\*", "*"))
+    for pattern, tag in ((r"\*\*(.+?)\*\*", "b"), (r"`(.+?)`", "code"), (r"(?<![\w\\])\*(\S.*?)\*", "i")):
+        html = re.sub(pattern, rf"<{tag}>\1</{tag}>", html)
+    return Markup(re.sub(r"\\([^\w\s])", r"\1", html))
 
 
 if __name__ == "__main__":

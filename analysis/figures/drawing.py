@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -35,6 +34,8 @@ def main(drawings: Drawings, description: str, arguments: Sequence[str] | None =
 
 
 def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None, over: Over | None) -> None:
+    import matplotlib.pyplot as plt
+
     package, entries = drawings.packages[0], drawings.entries()
     folder = package.rpartition(".")[2]
     parser = command.parser(package, description, folder)
@@ -56,41 +57,25 @@ def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None, 
         chosen = [Drawing(f"over {args.x}", "", lambda study: over(study, args.x))]
     broken: list[VitinitError] = []
     for study in studies:
-        said = _draw(study, chosen, folder, args, broken, in_subfolder=len(studies) > 1)
-        command.say([] if args.quiet else said[:1] if len(studies) > 1 and not args.figure else said)
-    if len(studies) > 1 and not (args.figure or args.quiet):
-        command.say(["What is not drawn, and why: --study NAME"])
+        out = study.home / (f"{folder}-{args.metric}" if args.metric else folder)
+        if args.out:
+            out = args.out / study.name if len(studies) > 1 else args.out
+        command.folder(out)
+        shown, files, absent = study.by(args.metric) if args.metric else study, 0, defaultdict[str, list[str]](list)
+        for drawing in chosen:
+            try:
+                figures = drawing.figures(shown, args.baseline if args.baseline in study.rows else None)
+            except VitinitError as error:
+                broken.append(error)
+                continue
+            for file, grid in figures.items():
+                style.save(grid, out / file)
+                plt.close(grid.figure)
+                files += 1
+            if not figures:
+                absent[drawing.why_none].append(drawing.name)
+        said = [f"Study {study.name}: {count(files, 'figure')} in {out}"]
+        if len(studies) == 1 or args.figure:
+            said += [f"  not drawn: {', '.join(names)}: {reason}" for reason, names in absent.items()]
+        command.say([] if args.quiet else said)
     refuse(broken)
-
-
-def _draw(
-    study: Study,
-    drawings: Sequence[Drawing],
-    folder: str,
-    args: argparse.Namespace,
-    broken: list[VitinitError],
-    in_subfolder: bool,
-) -> list[str]:
-    """Draw and write a study's figures; return how many, and a line for each reason why others are not drawn."""
-    import matplotlib.pyplot as plt
-
-    out = study.home / (f"{folder}-{args.metric}" if args.metric else folder)
-    if args.out:
-        out = args.out / study.name if in_subfolder else args.out
-    command.folder(out)
-    study = study.by(args.metric) if args.metric else study
-    files, absent = 0, defaultdict[str, list[str]](list)
-    for drawing in drawings:
-        try:
-            figures = drawing.figures(study, args.baseline if args.baseline in study.rows else None)
-        except VitinitError as error:
-            broken.append(error)
-            continue
-        if not figures:
-            absent[drawing.why_none].append(drawing.name)
-        for file, grid in figures.items():
-            style.save(grid, out / file)
-            plt.close(grid.figure)
-        files += len(figures)
-    reasons = [f"  not drawn: {', '.join(names)}: {reason}" for reason, names in absent.items()]
-    return [f"Study {study.name}: {count(files, 'figure')} in {out}", *reasons]

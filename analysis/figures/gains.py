@@ -1,4 +1,4 @@
-"""Paired differences by seed: by row, beside those of placebos, beside what initialising costs."""
+"""Paired differences by seed: by row, and beside those of placebos."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, finish, palette, plain, present, score_name, t_interval, with_seeds
+from vitinit.analysis.figures.style import WIDTH, finish, palette, present, score_name, t_interval, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.gains import label
 from vitinit.analysis.tables.shared import baselines_of, values_by_seed
@@ -64,8 +64,7 @@ def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) 
     """Draw means with intervals, a line of so many inches per label from top to bottom."""
     import seaborn as sns
 
-    facets = data["quantity" if "row" in options else "column"].nunique()
-    across = min(facets, 3)
+    across = min(data["column"].nunique(), 3)
     height = 0.8 + each * len(labels)
     grid = sns.catplot(
         data,
@@ -75,8 +74,12 @@ def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) 
         linestyle="none",
         height=height,
         aspect=WIDTH / across / height,
-        **{"markersize": 4, "err_kws": {"linewidth": 1.5}, "legend_out": False, **options},
-        **({} if "row" in options else {"col": "column", "col_wrap": across}),
+        col="column",
+        col_wrap=across,
+        markersize=4,
+        err_kws={"linewidth": 1.5},
+        legend_out=False,
+        **options,
     )
     for axes in grid.axes.flat:
         axes.axvline(0, color="black", linewidth=0.8)
@@ -155,37 +158,3 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
     grid.set_axis_labels(gain_name(study), "")
     title = f"Gain over {baseline or 'the own base'}"
     return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}
-
-
-@FIGURES.add(
-    "cost",
-    NO_PAIRS,
-    caption="On the left what initialising takes, on the right what it gains: is the one worth the other?",
-    place=5,
-    to_baseline=True,
-)
-def cost(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
-    """Draw milliseconds that initialising took beside the gain: two panels per dataset, a line per row."""
-    import pandas as pd
-
-    gains = by_seed(study, own_pairs(study, baseline)).rename(columns={"gain": "value"})
-    if not len(gains):
-        return {}
-    took, gained = "initialisation (ms, log scale)", gain_name(study)
-    times = study.runs.assign(value=1000 * study.runs["init_seconds"], quantity=took)
-    times = times.merge(gains[["column", "row"]].drop_duplicates())
-    keys = ["column", "row", "seed", "quantity", "value"]
-    data = pd.concat([times[keys], gains.assign(quantity=gained)[keys]], ignore_index=True)
-    rows = present(study.rows, gains["row"])
-    look = {"hue": "row", "palette": palette(rows), "capsize": 0.25, "legend": False}
-    look |= {"row": "column", "col": "quantity", "sharex": "col"}
-    grid = _points(data, rows, 0.24, x="value", y="row", **look)
-    grid.set_axis_labels(y_var="")
-    for axes, name in zip(grid.axes[-1], (took, gained), strict=True):
-        axes.set_xlabel(name)
-    for axes in grid.axes[:, 0]:
-        axes.set_xscale("log")
-        axes.set_xlim(times["value"].min() / 2, times["value"].max() * 2)
-        plain(axes.xaxis)
-    titles = {(column, quantity): column for column, quantity in grid.axes_dict}
-    return {"cost": finish(grid, f"Cost of initialising, and gain over {baseline or 'the own base'}", BY_SEED, titles)}

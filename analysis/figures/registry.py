@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.registry import LAST, blaming
@@ -56,13 +56,11 @@ class Drawings(Registry[Drawing]):
     def __init__(self, package: str) -> None:
         super().__init__("figure", package, order=lambda drawing: (drawing.place, drawing.name))
 
-    def add(
-        self, name: str, why_none: str, *, caption: str, place: int = LAST, to_baseline: bool = False
-    ) -> Callable[[Draw], Draw]:
+    def add(self, name: str, why_none: str, **fields: Any) -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""
 
         def register(draw: Draw) -> Draw:
-            self.put(Drawing(name, why_none, draw, caption, place, to_baseline))
+            self.put(Drawing(name, why_none, draw, **fields))
             return draw
 
         return register

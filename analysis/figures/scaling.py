@@ -20,7 +20,7 @@ from vitinit.analysis.figures.style import (
     with_seeds,
 )
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.scaling import AXES, common_label, scaling
+from vitinit.analysis.tables.scaling import AXES, scaling
 from vitinit.analysis.text import capitalised, count
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.settings import named_fields
@@ -122,25 +122,17 @@ def gains_over_axis(study: Study) -> dict[str, FacetGrid]:
 def over(study: Study, field: str) -> dict[str, FacetGrid]:
     """Draw score and gain over a field that the study has several numbers of.
 
+    Labels of rows and columns lose the field and its value, so `Mimetic, width 48` and `Mimetic, width 96` are a line.
+
     Raises:
         VitinitError: it has not, or other settings differ with it.
     """
     field = "training images" if field == "images" else field
-    runs = study.contents.done
-    data = study.runs.assign(x=study.runs["run_id"].map({run_id: _number(run, field) for run_id, run in runs.items()}))
-    data = data.dropna(subset="x").rename(columns={"score": "value"})
+    numbers = {run_id: _number(run, field) for run_id, run in study.contents.done.items()}
+    data = study.runs.assign(x=study.runs["run_id"].map(numbers)).dropna(subset="x").rename(columns={"score": "value"})
     if data["x"].nunique() < 2:
         said = f"study {study.name!r}: {field} has {count(data['x'].nunique(), 'number')}"
         raise VitinitError(f"{said}, and a curve needs two. Name a field that the study varies, as lr or width")
-    starts = data["run_id"].map({run_id: _start(run, field) for run_id, run in runs.items()})
-    data["label"] = data.groupby(starts)["row"].transform(lambda rows: common_label(list(dict.fromkeys(rows)), field))
-    data["place"] = _without(data, field)
-    for labels in (data["label"], data["row"]):  # rows of one start may differ in something else
-        data["label"] = labels
-        if not data.duplicated(["place", "label", "seed", "x"]).any():
-            break
-    else:
-        raise VitinitError(f"study {study.name!r}: other settings differ together with {field}. Choose another field")
     gains = by_seed(study, own_pairs(study)).rename(columns={"gain": "value"})[["column", "row", "seed", "value"]]
     gains = data.drop(columns="value").merge(gains, on=["column", "row", "seed"])
     name, score = f"over-{file_part(field)}", score_name(study.runs)
@@ -148,26 +140,23 @@ def over(study: Study, field: str) -> dict[str, FacetGrid]:
         name: (data, f"{score} (%)", f"{capitalised(score)} over {field}"),
         f"{name}-gain": (gains, gain_name(study), f"Gain over {field}"),
     }
-    return {
-        file: lines(its.assign(row=its["label"], column=its["place"]), field, y, title)
-        for file, (its, y, title) in drawn.items()
-        if len(its)
-    }
+    figures = {}
+    for file, (its, y, title) in drawn.items():
+        its = its.assign(row=_without(its["row"], field), column=_without(its["column"], field))
+        if field == "training images":
+            its["column"] = its["dataset"]
+        if its.duplicated(["column", "row", "seed", "x"]).any():
+            raise VitinitError(f"study {study.name!r}: other settings differ together with {field}. Choose another")
+        if len(its):
+            figures[file] = lines(its, field, y, title)
+    return figures
 
 
-def _without(data: pd.DataFrame, field: str) -> pd.Series[str]:
-    """Return the columns of runs without the value of a field: `cifar10 (width 48)` of `cifar10 (lr 0.1, width 48)`."""
-    if field == "training images":
-        return data["dataset"]
-    rest = data["column"].str.replace(rf"(, )?\b{re.escape(field.rpartition('.')[2])} [^,()]+", "", regex=True)
+def _without(labels: pd.Series[str], field: str) -> pd.Series[str]:
+    """Return labels without a field: `digits (width 48)` of `digits (lr 0.1, width 48)`, `A` of `A, 80 epochs`."""
+    name = re.escape(field.rpartition(".")[2])
+    rest = labels.str.replace(rf"(, )?\b({name} [^,()]+|[\d.e+-]+ {name}\b)", "", regex=True)
     return rest.str.replace("(, ", "(", regex=False).str.replace(" ()", "", regex=False)
-
-
-def _start(run: RunRecord, field: str) -> str:
-    """Return base and method without a parameter."""
-    method = run.spec.method
-    params = {name: value for name, value in method.params.items() if name != field} if method else {}
-    return f"{run.spec.base.model_dump_json()} {method.name if method else ''} {params}"
 
 
 def _number(run: RunRecord, field: str) -> float | None:

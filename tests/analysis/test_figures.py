@@ -5,21 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from synthetic_records import done, finished, of_dataset, several, spec, with_probes, write
+from synthetic_records import done, finished, of_dataset, several, spec, with_error, with_probes, write
 
 from vitinit.analysis.curves import __main__ as curves
-from vitinit.analysis.curves.efficiency import sample_efficiency
-from vitinit.analysis.curves.layers import gating, over_epochs
-from vitinit.analysis.curves.locality import locality
+from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
-from vitinit.analysis.figures.accuracy import accuracy
-from vitinit.analysis.figures.gains import cost, differences, forest
-from vitinit.analysis.figures.offsets import offsets
-from vitinit.analysis.figures.scaling import over, train_size
+from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.figures.scaling import over
 from vitinit.analysis.figures.style import set_defaults
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
@@ -46,6 +41,12 @@ def compared(tmp_path: Path) -> Study:
     return load([tmp_path])
 
 
+def drawn(name: str, study: Study, baseline: str | None = None, file: str = "") -> pd.DataFrame:
+    """The data of a figure or curve."""
+    drawings = CURVES if name in CURVES.by_name() else FIGURES
+    return drawings.get(name).figures(study, baseline)[file or name].data
+
+
 def of(data: pd.DataFrame, **fields: Any) -> pd.DataFrame:
     """The lines of a frame that have these values."""
     for name, value in fields.items():
@@ -54,29 +55,27 @@ def of(data: pd.DataFrame, **fields: Any) -> pd.DataFrame:
 
 
 def test_differences_are_by_seed_to_the_own_base_or_to_the_baseline(compared: Study) -> None:
-    own = differences(compared)["differences"].data
+    own = drawn("differences", compared)
     assert of(own, label="Mimetic", column="digits")["gain"].tolist() == [6, 8, 10]
     assert set(own["label"]) == {"Mimetic", "Trunc normal"}, "a base is compared with the first base"
-    asked = differences(compared, "Trunc normal")["differences"].data
+    asked = drawn("differences", compared, "Trunc normal")
     assert of(asked, label="Mimetic", column="cifar10")["gain"].tolist() == [5, 7]
-    assert set(asked["label"]) == {"Kaiming uniform", "Mimetic"}
+
+
+def test_a_fall_of_an_error_is_a_gain(compared: Study) -> None:
+    for run in compared.contents.done.values():
+        write(compared.folders[0], with_error(run, run.score))
+    study = load(compared.folders).by("calibration_error")
+    assert of(drawn("differences", study), label="Mimetic", column="cifar10")["gain"].max() < 0
 
 
 def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path: Path) -> None:
     for row, top1 in {"ConViT": (60.0, 64.0), "DeiT": (58.0, 60.0), "Mimetic": (50.0, 51.0)}.items():
         several(tmp_path, {"Kaiming uniform" if row == "DeiT" else row: top1}, label=row)
     Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT")]))
-    assert differences(load([tmp_path]))["differences"].data["gain"].tolist() == [2, 4]
+    assert drawn("differences", load([tmp_path]))["gain"].tolist() == [2, 4]
     Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT"), ("Mimetic", "gone")]))
-    assert set(differences(load([tmp_path]))["differences"].data["label"]) == {"Mimetic"}
-
-
-def test_cost_is_milliseconds_beside_the_gain(compared: Study) -> None:
-    data = cost(compared, "Trunc normal")["cost"].data
-    took = data[data["quantity"].str.startswith("initialisation")]
-    assert set(took["value"]) == {500.0}
-    gained = of(data[data["quantity"].str.startswith("gain in test top-1")], row="Mimetic", column="digits")
-    assert gained["value"].tolist() == [5, 7, 9]
+    assert set(drawn("differences", load([tmp_path]))["label"]) == {"Mimetic"}
 
 
 def test_a_placebo_stands_in_the_line_of_its_method_and_the_largest_gain_is_first(tmp_path: Path) -> None:
@@ -86,65 +85,48 @@ def test_a_placebo_stands_in_the_line_of_its_method_and_the_largest_gain_is_firs
         "Mimetic": (36.0, 37.0),
         "Placebo of Mimetic": (31.0, 31.0),
     }
-    data = forest(load([several(tmp_path, top1)]))["forest"].data
-    assert of(data, row="Placebo of Mimetic")["label"].tolist() == ["Mimetic"] * 2
-    grid = forest(load([tmp_path]))["forest"]
+    grid = FIGURES.get("forest").figures(load([several(tmp_path, top1)]))["forest"]
+    assert of(grid.data, row="Placebo of Mimetic")["label"].tolist() == ["Mimetic"] * 2
     assert [text.get_text() for text in grid.axes.flat[0].get_yticklabels()] == ["Imp.-3", "Mimetic"]
-    assert forest(load([several(tmp_path / "none", {"Kaiming uniform": (1.0,), "Mimetic": (2.0,)})])) == {}
 
 
 def test_scores_over_epochs_are_those_of_the_records_and_validation_is_called_so(tmp_path: Path) -> None:
     write(tmp_path, done("Mimetic", (10.0, 20.0)), done("Kaiming uniform", (5.0, 8.0)))
-    grid = accuracy(load([tmp_path]))["accuracy"]
+    grid = FIGURES.get("accuracy").figures(load([tmp_path]))["accuracy"]
     assert of(grid.data, row="Mimetic")[["epoch", "score"]].to_numpy().tolist() == [[1, 10], [2, 20]]
     assert grid.axes.flat[0].get_ylabel() == "test top-1 (%)"
-    for row in ("Kaiming uniform", "Mimetic"):
-        write(tmp_path / "val", of_dataset(done(row), val_size=2000, evaluate_on="val"))
-    said = [text.get_text() for text in accuracy(load([tmp_path / "val"]))["accuracy"].figure.findobj(mpl.text.Text)]
-    assert any("validation top-1" in text for text in said)
-    assert not any("test top-1" in text for text in said)
+    write(tmp_path / "val", of_dataset(done("Mimetic"), val_size=2000, evaluate_on="val"))
+    grid = FIGURES.get("accuracy").figures(load([tmp_path / "val"]))["accuracy"]
+    assert grid.axes.flat[0].get_ylabel() == "validation top-1 (%)"
 
 
 def test_scores_and_relative_gains_over_training_images(tmp_path: Path) -> None:
     several(tmp_path, {"Mimetic": (30.0, 33.0, 99.0), "Trunc normal": (20.0, 20.0)}, train_size=500)
     several(tmp_path, {"Mimetic": (30.0, 30.0), "Trunc normal": (0.0, 20.0)}, train_size=1000)
     study = load([tmp_path])
-    assert of(train_size(study)["train_size"].data, row="Mimetic", x=500)["value"].tolist() == [30, 33, 99]
-    data = sample_efficiency(study)["sample_efficiency-cifar10"].data
+    assert of(drawn("train_size", study), row="Mimetic", x=500)["value"].tolist() == [30, 33, 99]
+    data = drawn("sample_efficiency", study, file="sample_efficiency-cifar10")
     gains = of(data, column="gain relative to the base (%)", row="Mimetic")
     assert gains[["x", "value"]].to_numpy().tolist() == [[500, pytest.approx(50)], [500, pytest.approx(65)], [1000, 50]]
 
 
-def test_score_and_gain_over_a_field(tmp_path: Path) -> None:
-    for width in (48, 96):
-        for row, gain in (("Kaiming uniform", 0), ("Mimetic", width / 48)):
-            several(
-                tmp_path, {row: [40 + seed + gain for seed in range(3)]}, label=f"{row}, width {width}", width=width
-            )
-    study = load([tmp_path])
-    drawn = over(study, "width")
-    assert set(drawn) == {"over-width", "over-width-gain"}
-    assert set(drawn["over-width"].data["row"]) == {"Kaiming uniform", "Mimetic"}
-    assert drawn["over-width-gain"].data.groupby("x")["value"].mean().to_dict() == {48: 1, 96: 2}
-    with pytest.raises(VitinitError, match="depth has 1 number, and a curve needs two"):
-        over(study, "depth")
-
-
-def test_a_swept_rate_and_a_parameter_of_a_method_are_axes(tmp_path: Path) -> None:
+def test_score_and_gain_over_a_field_of_model_or_recipe_and_over_a_parameter(tmp_path: Path) -> None:
     for lr in (0.1, 0.3):
         for width in (48, 96):
             for row, gain in (("Kaiming uniform", 0.0), ("Mimetic", 10 * lr)):
                 run = spec(row, epochs=1, width=width)
                 run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"lr": lr})})
                 write(tmp_path / "lr", finished(run, [40 + gain + width / 48], study="small", row=row))
-    drawn = over(load([tmp_path / "lr"]), "lr")
-    assert set(drawn["over-lr"].data["column"]) == {"cifar10 (width 48)", "cifar10 (width 96)"}
-    assert drawn["over-lr-gain"].data.groupby("x")["value"].mean().to_dict() == pytest.approx({0.1: 1, 0.3: 3})
+    study = load([tmp_path / "lr"])
+    assert set(over(study, "lr")["over-lr"].data["column"]) == {"cifar10 (width 48)", "cifar10 (width 96)"}
+    gains = over(study, "lr")["over-lr-gain"].data
+    assert gains.groupby("x")["value"].mean().to_dict() == pytest.approx({0.1: 1, 0.3: 3})
+    with pytest.raises(VitinitError, match="depth has 1 number, and a curve needs two"):
+        over(study, "depth")
     several(tmp_path / "beta", {"Kaiming uniform": (40.0,)})
     for beta in (0.0, 0.5):
-        several(
-            tmp_path / "beta", {"Mimetic": (41 + beta,)}, label=f"Mimetic, beta_qk {beta}", params={"beta_qk": beta}
-        )
+        its = {"label": f"Mimetic, beta_qk {beta}", "params": {"beta_qk": beta}}
+        several(tmp_path / "beta", {"Mimetic": (41 + beta,)}, **its)
     gains = over(load([tmp_path / "beta"]), "beta_qk")["over-beta_qk-gain"].data
     assert gains[["row", "x", "value"]].to_numpy().tolist() == [["Mimetic", 0, 1], ["Mimetic", 0.5, 1.5]]
 
@@ -152,11 +134,11 @@ def test_a_swept_rate_and_a_parameter_of_a_method_are_axes(tmp_path: Path) -> No
 def test_probes_are_means_over_heads_and_gates_those_of_the_first_seed(tmp_path: Path) -> None:
     records = [with_probes(done("ConViT", (10.0, 20.0), seed=seed)) for seed in (1, 2)]
     study = load([write(tmp_path, *records)])
-    data = over_epochs(study, "nonlocality")["nonlocality-cifar10"].data
-    heads = records[0].probes[-1].nonlocality[0]
-    last = of(data, layer=1, seed=1, epoch=records[0].probes[-1].epoch)["value"]
-    assert last.tolist() == [pytest.approx(sum(heads) / len(heads))]
-    gates = gating(study)["gating-cifar10-ConViT"].data
+    last = records[0].probes[-1]
+    data = drawn("nonlocality", study, file="nonlocality-cifar10")
+    heads = last.nonlocality[0]
+    assert of(data, layer=1, seed=1, epoch=last.epoch)["value"].tolist() == [pytest.approx(sum(heads) / len(heads))]
+    gates = drawn("gating", study, file="gating-cifar10-ConViT")
     assert set(gates["seed"]) == {1}
     assert of(gates, epoch=0, layer=1)["value"].tolist() == records[0].probes[0].gating[0]
 
@@ -166,15 +148,13 @@ def test_every_setting_over_locality_has_a_figure_of_its_own(tmp_path: Path) -> 
         for strength in (1.0, 2.0):
             params = {"locality_strength": strength}
             write(tmp_path, done("ConViT", (10.0,) * epochs, label=f"ConViT {strength}", params=params))
-    drawn = locality(load([tmp_path]))
-    assert len(drawn) == 2
-    assert all(sorted(grid.data["x"]) == [1, 2] for grid in drawn.values())
+    found = CURVES.get("locality").figures(load([tmp_path]))
+    assert [sorted(grid.data["x"]) for grid in found.values()] == [[1, 2], [1, 2]]
 
 
 def test_attention_by_offset_is_that_of_the_first_seed(tmp_path: Path) -> None:
     write(tmp_path, done("Mimetic", seed=1, maps=[PEAK]), done("Mimetic", seed=2, maps=[[[0.05] * 3] * 3]))
-    data = offsets(load([tmp_path]))["attention_offsets"].data
-    assert of(data, down=0, across=0)["attention"].tolist() == [0.6]
+    assert of(drawn("attention_offsets", load([tmp_path])), down=0, across=0)["attention"].tolist() == [0.6]
 
 
 def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> None:
@@ -189,9 +169,6 @@ def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    root = write(tmp_path / "records", with_probes(done("ConViT", (10.0,))), done("Mimetic", (10.0,)))
-    arguments = ["--results", str(root), "--out", str(tmp_path / "out")]
-    assert figures.main([*arguments, "--figure", "forest"]) == 0
-    assert "not drawn: forest: no method with a gain has its placebo beside it" in capsys.readouterr().out
+    arguments = ["--results", str(write(tmp_path / "records", done("Mimetic", (10.0,)))), "--out", str(tmp_path)]
     assert curves.main([*arguments, "--figure", "impulse_mass"]) == 0
     assert "not drawn: impulse_mass: no record holds such probes" in capsys.readouterr().out

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from synthetic_records import done, write
 
 from vitinit.analysis import report
@@ -16,24 +14,6 @@ from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
-from vitinit.initializers.errors import BrokenFile, VitinitError
-from vitinit.initializers.plugins import Registry
-
-
-@pytest.fixture
-def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a study; and of its tables and figures one each with an error, in a library that it calls."""
-
-    def broken(*_: object) -> dict[str, object]:
-        return pd.DataFrame({"a": [1]})["b"]  # the line that is to be named
-
-    for registry, entry in (
-        (TABLES, Kind("_mine", 3, lambda study: True, broken)),
-        (FIGURES, Drawing("mine", "why", broken, "caption", 3)),
-    ):
-        registry.search()
-        monkeypatch.setitem(registry.known, entry.name, entry)
-    return write(tmp_path / "records", *(done("Mimetic", (50.0, 60.0), seed=seed) for seed in range(3)))
 
 
 def where() -> str:
@@ -42,7 +22,17 @@ def where() -> str:
     return re.escape(f"KeyError: 'b' (test_registry.py:{number})")
 
 
-def test_all_else_is_written_drawn_and_shown(records: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_else_is_written_drawn_and_shown(tmp_path: Path, monkeypatch, capsys) -> None:
+    def broken(*_: object) -> dict[str, object]:
+        return pd.DataFrame({"a": [1]})["b"]  # the line that is to be named
+
+    for registry, entry in (
+        (TABLES, Kind("_mine", 3, lambda study: True, broken)),
+        (FIGURES, Drawing("mine", "", broken)),
+    ):
+        registry.search()
+        monkeypatch.setitem(registry.known, entry.name, entry)
+    records = write(tmp_path / "records", *(done("Mimetic", (50.0, 60.0), seed=seed) for seed in range(3)))
     arguments = ["--results", str(records), "--out"]
     assert tables.main([*arguments, str(tmp_path / "tables")]) == 2
     printed = capsys.readouterr()
@@ -57,27 +47,11 @@ def test_all_else_is_written_drawn_and_shown(records: Path, tmp_path: Path, caps
     assert "60.0" in (tmp_path / "page/small/report.html").read_text(encoding="utf-8")
 
 
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> str:
-    """One of a user's, whose only file has this text."""
-    (tmp_path / name).mkdir()
-    (tmp_path / name / "__init__.py").write_text("")
-    (tmp_path / name / "mine.py").write_text(text)
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/__init__.py").write_text("")
+    (tmp_path / "theirs/mine.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return name
-
-
-def test_a_file_that_cannot_be_read_and_a_name_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry: Registry[Kind] = Registry("table", package(tmp_path, monkeypatch, "their_tables", "def seconds(:\n"))
-    with pytest.raises(BrokenFile, match=r"their_tables.mine cannot be imported: SyntaxError.*mine.py, line 1"):
-        registry.entries()
-    kind = next(iter(TABLES.entries()))
-    registry.put(kind)
-    with pytest.raises(VitinitError, match="two tables are called '': in their_tables"):
-        registry.put(replace(kind))
-
-
-def test_a_figure_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
-    theirs = package(tmp_path, monkeypatch, "their_figures", "import no_such_library\n")
-    assert drawing.main(Drawings(theirs), "Draw.", []) == 2
-    line = "error: their_figures.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
+    assert drawing.main(Drawings("theirs"), "Draw.", []) == 2
+    line = "error: theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
     assert capsys.readouterr().err == line
