@@ -89,3 +89,11 @@ def test_runs_that_folders_disagree_on_are_counted(tmp_path):
     assert load(folders[::2]).contradicted == 0
     write(tmp_path / "four", done("Mimetic", (10.0,)).model_copy(update={"weights": "1" * 64}))
     assert load([folders[0], tmp_path / "four"]).contradicted == 1, "the same score of other weights"
+
+
+def test_an_unknown_study_that_is_committed_is_found_by_what_is_said(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "results/local", done("Mimetic", study="mine"))
+    write(tmp_path / "results/reference", done("Mimetic", study="table4-small"))
+    with pytest.raises(VitinitError, match="it is in results/reference: --results results/reference"):
+        load(None, "table4-small")
