@@ -34,16 +34,6 @@ def _closed():
     plt.close("all")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("drawings", [FIGURES, CURVES], ids=lambda drawings: drawings.packages[0])
-def test_names_places_and_captions_are_told_apart(drawings):
-    entries, captions = drawings.entries(), [each.caption for each in drawings.entries()]
-    assert len({each.place for each in entries}) == len(set(captions)) == len(entries)
-    assert all(re.fullmatch(r"[a-z_]+", each.name) for each in entries), "a part of a file's name"
-    assert all(each.why_none and each.why_none.isprintable() for each in entries), "one line"
-    assert all(re.fullmatch(r"[A-Z][^.?\n]{20,130}[.?]", caption) for caption in captions), "one sentence"
-
-
 def test_what_the_readme_lists_is_there():
     text = (Path(__file__).parents[2] / "analysis/README.md").read_text(encoding="utf-8")
     for heading, registry in {"Tables": TABLES, "Figures": FIGURES, "Curves": CURVES}.items():
