@@ -193,7 +193,7 @@ class Report:
         where = f": {names[0]} to {names[-1]}" if names else ""
         stayed = self._stayed()
         more = f" (and {len(stayed) - 1} more in details())" if len(stayed) > 1 else ""
-        also = _cut(stayed[0], WIDTH - len("also: ") - len(more)) if stayed else "all else stayed"
+        also = _cut(stayed[0], WIDTH - len("also: ") - len(more)) if stayed else "nothing else was set"
         lines = [
             "; ".join([*self.called, *scales]),
             f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}",

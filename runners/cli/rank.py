@@ -54,8 +54,8 @@ def rank(
 ) -> None:
     """Train a method, its own base and its placebo under the standard protocol, and say where it stands.
 
-    There are two planned looks, at 8 and at 12 seeds. The same command again goes on towards the next one, and changes
-    no answer that was given. Exit code 1: a run has failed.
+    There are two planned looks, at 8 and at 12 seeds. The same command again continues to the next one and never
+    repeats a look. Exit code 1: a run has failed.
     """
     from vitinit.runners.launching import rank as ranking
     from vitinit.runners.launching.launch import default_workers, launch

@@ -120,7 +120,7 @@ def how_to_repeat(found: FoundRecord, record: RunRecord) -> list[str]:
         command = f"git checkout {commit} && {back}{command}"
     if environment.get("dirty"):
         said.append("It was run with changes that are in no commit, so the commit alone does not give the code back.")
-    return [f"repeat it: {command}", *said, "The code that is here is not that of the record."]
+    return [f"repeat it: {command}", *said, "The code here differs from that of the record."]
 
 
 def reproduce(
@@ -140,8 +140,8 @@ def reproduce(
 ) -> None:
     """Repeat a recorded run from its record alone and compare every number. Exit code 0: bitwise equal, 1: not.
 
-    When it is stopped, the same command goes on with it. Of several studies that recorded it, one from a processor like
-    this counts.
+    After a stop, the same command resumes. If several studies recorded the run, a record from a processor like this one
+    is compared.
     """
     found, here = find(run_id, results), this_cpu_model()
     done = [(one, one.record) for one in found if isinstance(one.record, RunRecord)]
@@ -166,7 +166,7 @@ def reproduce(
     try:
         now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
     except (Stopped, KeyboardInterrupt) as stopped:
-        console.print(f"stopped{f' ({stopped})' if str(stopped) else ''}; the same command goes on with it")
+        console.print(f"stopped{f' ({stopped})' if str(stopped) else ''}; the same command resumes it")
         raise typer.Exit(130) from None
     if isinstance(now, FailureRecord):
         console.print(plain(f"the repetition failed with {now.error}: {now.message}"), soft_wrap=True)

@@ -40,13 +40,13 @@ def profiles_() -> None:
 
 @slurm_app.command()
 def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
-    """Cancel all jobs of a grid. Its runs save where they are; the same `run` command goes on with them."""
+    """Cancel all jobs of a grid. Its runs write a checkpoint, and the same `run` command resumes them."""
     from pathlib import Path
 
     study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
     look = jobs.look(results, study)
     if not look.jobs:
-        raise VitinitError(f"no run of {study!r} was handed to a cluster from {results}")
+        raise VitinitError(f"no run of {study!r} in {results} was submitted to a cluster")
     if look.silence:
         raise VitinitError(f"cannot cancel jobs of {study!r}: {look.silence}")
     slurm_jobs.cancel(look.states)
@@ -62,7 +62,7 @@ def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     handed.sort(key=lambda one: one[1].written)  # studies may share a run
     found = {full: job for full, job in handed if full.startswith(run_id)}
     if not found:
-        raise VitinitError(f"run {run_id}: was not handed to a cluster from {results}")
+        raise VitinitError(f"run {run_id} in {results} was not submitted to a cluster")
     if len(found) > 1:
         raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
     ((full, job),) = found.items()

@@ -139,7 +139,7 @@ def share_out(
     text += f"{setting.execution.device}{f', {workers} at once' if workers > 1 else ''}"
     text += f"; profile {profile.name}: {jobs.summary(profile)}"
     if not seconds:
-        return packs, f"{text}; how long they take is not known: none like them has been recorded on such a device"
+        return packs, f"{text}; duration unknown: no such run is recorded on this kind of device"
     total, longest = (each / workers for each in (sum(seconds.values()), max(map(lasting, packs))))
     text += f"; {duration(total)} of jobs, the longest {duration(longest)} (measured on {machine})"
     missing = len(cells) - len(seconds)

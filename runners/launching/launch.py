@@ -126,9 +126,9 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
         try:
             return _carry_out(grid, options, place, todo, display, executor, lock)
         except KeyboardInterrupt as interrupt:
-            here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command goes on "
+            here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command resumes "
             there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
-            said = there if place.profile else f"{here}with the others from where they have saved."
+            said = there if place.profile else f"{here}the others from their checkpoints."
             raise KeyboardInterrupt(said) from None
 
 
@@ -407,7 +407,7 @@ def _announce(grid: Grid, todo: Todo, display: Display) -> None:
         folder = jobs.folder(todo.setting.root, todo.setting.study)
         display.say(f"if that cluster is gone for good: remove {folder}, or --force RUN_ID", "yellow")
     if todo.failed_before:
-        said = f"{count(len(todo.failed_before), 'run')} failed before and left alone; to run again: --retry-failed"
+        said = f"{count(len(todo.failed_before), 'run')} failed before; --retry-failed runs them again"
         display.say(said)
 
 
@@ -417,7 +417,7 @@ def _report(todo: Todo, tally: Tally, display: Display, ended: bool) -> None:
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if ended:
         elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
-        stopped = f", {tally.stopped} stopped (the same command goes on with them)" if tally.stopped else ""
+        stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
         display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
     elif not todo.cells:
         display.say(f"nothing to do: {counts(todo.planned)}")

@@ -60,7 +60,7 @@ def not_records(planned: list[Planned], contents: Contents) -> list[str]:
     lines = []
     for problem in contents.problems:
         name = Path(problem.partition(".json")[0]).name
-        becomes = "renamed when its run is carried out again" if name[:16] in again else "left alone"
+        becomes = "renamed when its run is repeated" if name[:16] in again else "left alone"
         if problem in contents.unreadable:
             lines.append(f"no run begins before this can be read, for it may be a record: {problem}")
         else:

@@ -154,7 +154,7 @@ def test_a_failure_says_its_line_and_how_to_see_the_traceback_and_is_left_alone_
 
     code, again = here(*arguments)
     assert code == 1
-    left = again.index("1 run failed before and left alone; to run again: --retry-failed")
+    left = again.index("1 run failed before; --retry-failed runs")
     assert left < again.index("nothing to do: 2 runs: 1 done, 1 failed") < again.index("analysis.tables --study tiny")
     assert here("run", grid, *arguments[2:], "--only", "row=Base")[1].count("nothing to do: 1 run: 1 done") == 1
 

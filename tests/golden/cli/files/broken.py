@@ -9,7 +9,7 @@ class Broken(Initializer):
     """Raises."""
 
     name: ClassVar[str] = "broken"
-    touches: ClassVar[tuple[str, ...]] = ()
+    touches: ClassVar[tuple[str, ...]] = ("head.bias",)
 
     def apply(self, model, generator, progress):
         raise ArithmeticError("on purpose")
