@@ -43,7 +43,8 @@ def accuracy(asked: Asked) -> Table:
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
     notes = []
     if compared:
-        own = f"the method's own base (same base and model, no method: {compared_with(compared)})"
+        which = "same base and model, no method" + "; or what the grid compares it with" * bool(named)
+        own = f"the method's own base ({which}: {compared_with(compared)})"
         notes.append(
             f"Difference: by seed, to {asked.baseline or own}, with its 95 % interval (Student's t; none under 3 "
             "common seeds)."
