@@ -60,7 +60,7 @@ def test_nothing_in_the_packages_runs_what_it_reads() -> None:
         str(ROOT / "slurm/task.py"): ["pickle", "pickle.loads", "pickle.loads"],
         str(ROOT / "slurm/profiles.py"): ["yaml.load"],
     }
-    assert "class _ProfileLoader(yaml.SafeLoader)" in (ROOT / "slurm/profiles.py").read_text()
+    assert "yaml.BaseLoader)" in (ROOT / "slurm/profiles.py").read_text(), "it makes texts, lists and dicts only"
 
 
 def test_the_check_above_finds_what_it_looks_for_and_nothing_else() -> None:
