@@ -17,7 +17,7 @@ KILLS = 9 if ALL else 2
 
 LEFT = {
     "claim": (),
-    "training": ("claim",),
+    "training": ("claim", "checkpoint"),
     "checkpoint": ("claim",),
     "evaluation": ("claim", "checkpoint"),
     "record": ("claim", "checkpoint", "weights"),
