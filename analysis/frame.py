@@ -124,7 +124,7 @@ class Study:
 
     @property
     def measured(self) -> str:
-        """The same of the whole study: `top-1 or mean IoU` where it has both."""
+        """Name of the metric of the whole study: `top-1 or mean IoU` where it has both."""
         return " or ".join(sorted(set(self.metrics.values()), reverse=True))
 
     @cached_property

@@ -60,7 +60,7 @@ class Contrasts:
     """All comparisons that a grid names."""
 
     tested: dict[Key, Contrast]
-    """Those with a seed in common, by label and column."""
+    """Contrasts with a seed in common, by label and column."""
     size: int
     """Number of comparisons that p is corrected for: those without runs yet, too."""
     noise: dict[str, Pooled] = field(default_factory=dict)

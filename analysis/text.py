@@ -51,7 +51,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def number(value: float, digits: int = 2) -> str:
-    """The same without a plus."""
+    """Write a number with so many decimals and a true minus, without a plus."""
     return signed(value, digits).removeprefix("+")
 
 

@@ -306,7 +306,7 @@ class Recipe(Frozen):
 
     @property
     def mix_unit(self) -> int:
-        """So many neighbours of a batch need one another: 1 where nothing is mixed."""
+        """Number of neighbours in a batch that need one another: 1 where nothing is mixed."""
         return (self.mix_images or self.batch_size) if self.mixes else 1
 
 

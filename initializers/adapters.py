@@ -53,7 +53,7 @@ def unregister(adapter: Adapter | str) -> None:
 
 
 def adapters() -> tuple[Adapter, ...]:
-    """All of them: registered ones, the latest first, those of installed packages, ours.
+    """All adapters: registered ones, the latest first, then those of installed packages, then ours.
 
     Raises:
         VitinitError: a package cannot be imported, or names something else.

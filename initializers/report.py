@@ -38,7 +38,7 @@ class Spectra(_Frozen):
     """Spectrum of one product of weights of a layer, one value per head; or of one weight, one value."""
 
     norm: list[NonNegative]
-    """Frobenius."""
+    """Frobenius norm of each head."""
     rank: list[int]
     """Singular values above rounding."""
     condition: list[NonNegative | None]
@@ -89,7 +89,7 @@ class PlaceboReport(_Frozen):
     """The method itself, measured as `InitReport.start` is: the placebo's."""
     matched: list[MatchedEntropy] = []
     weights: list[ReplacedWeight] = []
-    """All of `treated` that were replaced and that `method` does not measure; empty in records of before."""
+    """Weights of `treated` that were replaced and that `method` does not measure; empty in older records."""
 
 
 class InitReport(_Frozen):

@@ -62,7 +62,7 @@ def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
 Draw = Callable[[torch.Generator], object]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
-"""What is drawn before all else, by rule, and its name in timm."""
+"""Tensors that are drawn before all others: the rule, and the name in timm."""
 REST = 2
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """In a model that no adapter knows."""
@@ -122,7 +122,7 @@ def places(model: nn.Module) -> dict[str, Place]:
 
 
 def _guessed_places(model: nn.Module, name: str, module: nn.Module) -> dict[str, Place]:
-    """Those of attention that methods do not set, and of the MLP in its block."""
+    """Places of attention that methods do not set, and of the MLP in its block."""
     parts, dot = guessed(module), f"{name}." if name else ""
     children = {one: part for one, part in module.named_children() if isinstance(part, nn.Linear | nn.Conv2d)}
     like = bool(parts) or bool(ATTENTION.search(type(module).__name__))

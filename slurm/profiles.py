@@ -101,7 +101,7 @@ class Profile(BaseModel):
     runs_per_job: PositiveInt | None = None
     """Calls that are packed into one job; None: for the caller to choose."""
     signal_seconds: PositiveInt = 120
-    """So many seconds before its limit a job gets SIGUSR2; SLURM may be up to a minute early."""
+    """Seconds before its limit at which a job gets SIGUSR2; SLURM may be up to a minute early."""
     setup: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
     """Lines of shell before the job."""
     environment: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)

@@ -151,7 +151,7 @@ class Report:
     """Report of `initialize`: `print` shows five lines within 80 columns, `details()` every tensor."""
 
     model: str
-    """Class."""
+    """Name of the model's class."""
     base: dict[str, Any] | None
     """Name and all parameters."""
     method: dict[str, Any] | None
@@ -162,7 +162,7 @@ class Report:
     """For a method that aims at attention maps: attention of the first layer on its target token, mean over
     heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
     uniform: float | None = None
-    """The same of attention that is equal everywhere."""
+    """Share that the target has under uniform attention."""
     beside: tuple[str, ...] = ()
     """Attention modules that do not attend from token to token, which the method left as they were."""
     layer_scale: float | None = None

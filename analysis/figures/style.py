@@ -34,7 +34,7 @@ DASHES: tuple[Any, ...] = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 1.5), (5, 1, 
 FEW = 10
 """An axis with so many points or fewer has ticks at points only, at each where there is room."""
 OWN_AXES = {"sharex": False, "sharey": False}
-"""Of panels with images, which may be of different sizes."""
+"""Facets of panels with images, which may be of different sizes."""
 SD = "mean over seeds, band: standard deviation"
 INTERVAL = "mean over seeds with 95 % interval (t)"
 

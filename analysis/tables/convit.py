@@ -96,7 +96,7 @@ def switched(study: Study) -> bool:
 
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
-    """What is switched on in each ConViT, beside its accuracy."""
+    """Parts of ConViT that each row has, beside its accuracy."""
     from vitinit.analysis.stats import sample
 
     study, values = asked.study, values_by_seed(asked.study, asked.metric)

@@ -68,7 +68,7 @@ def starts(study: Study) -> pd.DataFrame:
 
 @TABLES.add("_start", has_start, place=8)
 def start(asked: Asked) -> Table:
-    """Of each row the first layer, and the others together; see `NOTES` for what is in it."""
+    """Attention at the start of training: of each row the first layer, and the mean of the others."""
     from vitinit.analysis.stats import sample
 
     study, found = asked.study, starts(asked.study)

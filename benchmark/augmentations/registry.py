@@ -67,7 +67,7 @@ def make(spec: AugmentationSpec) -> Augmentation:
 
 
 def resolve(spec: AugmentationSpec) -> AugmentationSpec:
-    """The same with defaults filled in, so that the run's identity does not depend on them.
+    """Return an augmentation with its defaults filled in, so that the run's identity does not depend on them.
 
     Raises:
         VitinitError: as `make`.

@@ -32,7 +32,7 @@ UNIT = 8
 CELL = 6
 """Side of the cells that tell places of a pair of dots from one another (`_balanced`), in half pixels."""
 SCENES, POOL, ROUNDS = 16000, 65536, 20
-"""So many scenes are drawn together, from so many paths; in each of so many rounds a scene tries eight of them."""
+"""Scenes drawn together, paths they choose from, and rounds, in each of which a scene tries eight paths."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ STRIPE = (2 * UNIT, 4 * UNIT)
 CONTRAST, NOISE = 48, 32
 """Levels: by how much the two colours of a region differ, at most; and how far a pixel is from them, at most."""
 BLOCK = 1000
-"""So many images are drawn together."""
+"""Number of images that are drawn together."""
 
 
 @dataclass(frozen=True)

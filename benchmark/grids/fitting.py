@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 SHOWN = 3
-"""So many names of parameters are listed."""
+"""Names of parameters that a message lists at most."""
 IMAGE_SIZE, PATCH_SIZE = 32, 4
 UNDER = InitializerSpec(name="trunc_normal")
 """The base that methods are asked over."""

@@ -91,7 +91,7 @@ class _Series(NamedTuple):
     """Runs of a grid that differ by their seed only."""
 
     label: str
-    """Of the row in the file."""
+    """Label of the row in the file."""
     end: str
     """End of the label where a sweep of a method makes several rows of one: `, factor 0.5`."""
     cell: Cell

@@ -23,7 +23,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, pixels in 0..1."""
 
 CHUNK = 1024
-"""So many images are decoded at once where not all of them are kept."""
+"""Number of images that are decoded at once where not all of them are kept."""
 
 
 def numbered(number: int) -> bytes:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 CLASSES = 10
-"""So many are assumed where the dataset does not matter."""
+"""Number of classes that is assumed where the dataset does not matter."""
 IMAGES = 2
 """A BatchNorm in training wants more than one."""
 
@@ -61,9 +61,9 @@ class Counts(NamedTuple):
     """What building a model tells."""
 
     parameters: int
-    """Those of the head for ten classes too."""
+    """Number of parameters, with those of a head for ten classes."""
     operations: float
-    """Of a forward pass of one image: two for a multiplication and its addition, as torch counts them."""
+    """Operations of a forward pass of one image: two for a multiplication and its addition, as torch counts them."""
     batch_norm: bool
 
 

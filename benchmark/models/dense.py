@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
-    """The same model, its output now B x S x S x classes, the class last as in a classifier's.
+    """Make a classifier predict a class for each pixel: its output is B x S x S x classes, the class last.
 
     Parameters, their names and the state dict stay. Class tokens are left out, and a norm that comes after pooling is
     of every token.

@@ -90,7 +90,7 @@ class Contents:
     problems: list[str] = field(default_factory=list)
     """One line for each file that is no valid record, or cannot be read: its path and what is wrong."""
     unreadable: list[str] = field(default_factory=list)
-    """Those of `problems` that cannot be read, and may be valid."""
+    """Lines of `problems` about files that cannot be read, and may be valid."""
 
     def settle(self) -> None:
         """Leave one outcome of each run: done before failed before skipped."""

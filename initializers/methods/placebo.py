@@ -176,7 +176,7 @@ class _Weight:
 
 
 def _weights(model: nn.Module) -> list[_Weight]:
-    """All of a model, those of attention first."""
+    """All weights of a model, those of attention first."""
     found: list[_Weight] = []
     kept = {position_name(model)}
     for layer in attention_layers(model) if has_attention(model) else []:

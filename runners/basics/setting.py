@@ -44,7 +44,7 @@ class Setting:
     code: dict[str, Any]
     """Return value of `environment.code()` in the process that launched the study."""
     checkpoint_minutes: float = 5.0
-    """How often a run saves where it is; 0 is after every step."""
+    """Minutes between two checkpoints of a run; 0 saves after every step."""
     keep_weights: bool = False
     """Keep the final weights as `<root>/<study>/weights/<run_id>.pt`, their average as `<run_id>.ema.pt`."""
     probes: bool = True

@@ -34,11 +34,11 @@ class Listing:
 
     headings: tuple[str, ...]
     rows: Mapping[str, tuple[object, ...]]
-    """What a table says of each, by name."""
+    """Cells of the table, by name."""
     hint: str
-    """Where the names go, and what else there is."""
+    """The line below the table: where the names go, and what else there is."""
     details: Callable[[str], BaseModel | type[BaseModel] | str] | None = None
-    """All of one: a value by its fields, a class by its docstring and parameters; None: its row."""
+    """What `vitinit list KIND NAME` shows: a value by its fields, a class by its docstring; None: its row."""
 
 
 def list_(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 REPRODUCED = Path("results/reproduced")
 SHOWN = 10
-"""So many run ids of an ambiguous prefix are listed."""
+"""Number of run ids that are listed for an ambiguous prefix."""
 LONG = ("history", "probes", "masked", "correct", "init", "weights", "ema_weights", "sessions", "traceback", "spec")
 """Fields of a record that are for `--full`; of the spec, what is not at its default is shown."""
 ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "source")

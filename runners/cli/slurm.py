@@ -14,7 +14,7 @@ from vitinit.slurm import profiles
 slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel, read logs.", no_args_is_help=True)
 
 LINES = 200
-"""So many last lines of each log are shown."""
+"""Number of last lines of each log that are shown."""
 
 
 @slurm_app.command()

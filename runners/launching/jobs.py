@@ -52,7 +52,7 @@ class StudyJobs:
     jobs: tuple[Job, ...] = ()
     """Oldest first."""
     states: dict[str, cluster.Queued] = field(default_factory=dict)
-    """Those that wait or run, by job id."""
+    """Jobs that wait or run, by id."""
     silence: str = ""
     """Reason why the cluster gave no answer; empty where it answered."""
 

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where runs are carried out, as the options say or as it is found."""
+    """Executor, device and profile of the runs, as the options say, or as they are found on this machine."""
 
     executor: Literal["inline", "local", "slurm"]
     profile: profiles.Profile | None
-    """Of the jobs; None where there are none."""
+    """What each job asks the cluster for; None where there are no jobs."""
     device: str
     gpus: int
     """Devices that runs here, or in a job, are shared out to: GPUs, or 1."""

@@ -49,7 +49,7 @@ class _Running:
 
 @dataclass(frozen=True)
 class Local:
-    """So many runs at once, a fresh process a run; a process that dies becomes a failure record.
+    """Several runs at once, a fresh process a run; a process that dies becomes a failure record.
 
     Each process sees the GPU that has fewest runs. Of several runs on one GPU, those that it had no memory for are
     tried again one by one.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.spec import InitializerSpec
 
 SHOWN = 8
-"""So many lines of a kind are listed."""
+"""Number of lines of a kind that are listed."""
 
 
 def print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:

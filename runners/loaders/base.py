@@ -33,9 +33,9 @@ EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 EVALUATION_BYTES = 2**29
 """Upper limit of a batch of float32 images in evaluation, so that large images need no more memory than training."""
 AHEAD_BYTES = 2**28
-"""Batches are made beside one another, ahead of their use, where they take about so much memory at most."""
+"""Bytes that batches made ahead of their use take at most, about."""
 TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
-"""So many bytes of batches are augmented at once, by type of device: threads of a CPU wait less for one another, and a
+"""Bytes of batches that are augmented at once, by type of device: threads of a CPU wait less for one another, and a
 GPU is given one large operation in place of several small ones."""
 
 

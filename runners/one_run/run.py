@@ -148,12 +148,12 @@ class Run:
         self.from_step = 0
         self.init: InitReport
         self.targets_LHNN: Tensor | None = None
-        """What the method's attention aims at, for a run that begins."""
+        """Attention that the method aims at, for a run that begins."""
         self.observed: dict[str, Any] | None = None
         """State of the observer of a resumed run; empty where it had none."""
         self.observer: Observer | None = None
         self.sessions: list[Session] = []
-        """Those before this one."""
+        """Sessions before this one."""
         self.changes: list[dict[str, Any]] = []
         """Changes between sessions: after one, bitwise equality cannot be promised."""
 

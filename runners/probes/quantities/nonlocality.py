@@ -21,7 +21,7 @@ def nonlocality(seen: Seen) -> list[Tensor]:
 
 @probe
 def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
-    """The same of the maps that the released ConViT code takes; None where attention cannot be of bare patches."""
+    """Nonlocality of the maps that the released ConViT code takes; None where attention cannot be of bare patches."""
     if any(grid != seen.grid for grid in seen.attention.grids):
         return None
     biases = [layer.relative_bias for layer in attention_layers(seen.model)]
