@@ -161,7 +161,7 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
 
     code, out = here("run", "faults.yaml", "--only", f"id={run.name}")
     assert code == 1
-    assert "nothing to do: 1 failed" in out
+    assert "nothing to do: 1 run: 1 failed" in out
     assert "failed before; --retry-failed runs" in out
     code, out = here("run", *arguments[1:], "--only", f"id={run.name}", "--retry-failed")
     assert code == 0
