@@ -124,7 +124,7 @@ def test_the_grid_of_the_readme_runs_with_its_method(checkout):
     first, *others = [line for line in commands() if of_my_grid(line)]
     assert "9 runs finished" in run(f"{first} --executor inline", checkout)
     assert any("Identity value" in run(line, checkout) for line in others)
-    assert "Seconds a run takes" in (checkout / "results/local/my/tables/my_seconds.tex").read_text()
+    assert "Seconds that a run takes" in (checkout / "results/local/my/tables/my_seconds.tex").read_text()
 
 
 @TRAINS
