@@ -1,0 +1,34 @@
+"""Tables of committed studies in an article of two columns, set by pdflatex."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.golden.cli import ROOT
+from vitinit.analysis.tables.__main__ import main
+
+ARTICLE = r"""\documentclass[twocolumn]{article}
+\usepackage{booktabs,graphicx,longtable}
+\begin{document}
+%s
+\end{document}
+"""
+
+
+@pytest.mark.latex
+@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex here")
+def test_the_tables_of_every_committed_study_are_set_without_an_error(tmp_path: Path) -> None:
+    assert main(["--results", str(ROOT / "results/reference"), "--out", str(tmp_path), "--gain"]) == 0
+    tables = sorted(tmp_path.rglob("*.tex"))
+    assert len(tables) > 30
+    one_column = [path for path in tables if "longtable" in path.read_text()]  # longtable cannot be in two columns
+    body = "\n".join(rf"\input{{{path}}}\clearpage" for path in tables if path not in one_column)
+    last = "\n".join(rf"\input{{{path}}}" for path in one_column)
+    (tmp_path / "article.tex").write_text(ARTICLE % f"{body}\n\\onecolumn\n{last}")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "article.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
