@@ -81,6 +81,6 @@ def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path
     study.submit()
     until(lambda: study.jobs() and not jobs.look(study.root, "study").states)
     text = study.submit(code=1)
-    assert "1 run failed before and left alone" in text
+    assert "1 run failed before; --retry-failed runs" in text
     assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
     assert len(study.jobs()) == 1, "it is not handed out again"
