@@ -265,6 +265,11 @@ class RunRecord(_Outcome):
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
         if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
             raise ValueError(f"dataset does not hold the number of images of {on!r} alone, which it is evaluated on")
+        images = getattr(self.dataset, on)
+        for row in self.history:
+            correct = (row.value("top1") or 0) * images / 100
+            if abs(correct - round(correct)) > 1e-6:
+                raise ValueError(f"{on}_top1 {row.value('top1')} of epoch {row.epoch} is no share of {images} images")
         if self.probes and [row.epoch for row in self.probes] != [0, *recipe.evaluated_epochs]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         return self
@@ -396,9 +401,12 @@ def from_bytes(data: bytes) -> Outcome:
     if end != _digest(content) + _END:
         raise VitinitError("the digest does not match: damaged, or changed after it was written")
     try:
-        return OUTCOME.validate_json(content + b"\n}\n", strict=True)
+        outcome = OUTCOME.validate_json(content + b"\n}\n", strict=True)
     except ValidationError as error:
         raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
+    if "schema_version" not in outcome.model_fields_set:
+        raise VitinitError("has no schema_version")
+    return outcome
 
 
 def _digest(content: bytes) -> bytes:

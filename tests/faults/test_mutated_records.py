@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.sealing import sealed
 from vitinit.benchmark.records.record import Outcome, from_bytes, to_bytes
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
@@ -45,6 +46,18 @@ def digit(content: bytes, dice: random.Random) -> bytes:
     return content[:position] + bytes([other]) + content[position + 1 :]
 
 
+def zeroed(content: bytes, dice: random.Random) -> bytes:
+    """A block that was never written."""
+    start = dice.randrange(len(content))
+    return content[:start] + bytes(min(512, len(content) - start)) + content[start + 512 :]
+
+
+def doubled(content: bytes, dice: random.Random) -> bytes:
+    """A part twice."""
+    start, end = sorted(dice.sample(range(len(content) + 1), 2))
+    return content[:end] + content[start:]
+
+
 def empty(content: bytes, dice: random.Random) -> bytes:
     return b"\n" * dice.randrange(3)
 
@@ -54,13 +67,46 @@ def foreign(content: bytes, dice: random.Random) -> bytes:
     return json.dumps(dice.choice(others)).encode()
 
 
+def noise(content: bytes, dice: random.Random) -> bytes:
+    return dice.randbytes(dice.randrange(1, 5_000))
+
+
+def resealed(content: bytes, dice: random.Random) -> bytes:
+    """Wrong values under a digest computed anew: validation alone has to find them."""
+    body = json.loads(content)
+    del body["digest"]
+    row = dice.choice(body["history"])
+    wrong: list[Callable[[], object]] = [
+        lambda: row.update({dice.choice(sorted(row)): dice.choice([float("nan"), float("inf"), "1", None, [], -1.0])}),
+        lambda: row.update(test_top1=dice.uniform(100.01, 1e9)),
+        lambda: row.update(test_top1=row["test_top1"] / 2 + dice.uniform(0.001, 0.009)),
+        lambda: row.update(epoch=row["epoch"] + dice.choice([-1, 1])),
+        lambda: body["history"].pop(dice.randrange(len(body["history"]))),
+        lambda: body.update(schema_version=dice.choice([0, 2, 99, "1", None, 1.5])),
+        lambda: body.update({dice.choice(["seconds", "parameters"]): dice.choice([-3, "12", None, {}, float("nan")])}),
+        lambda: body.pop(dice.choice(["spec", "history", "status", "run_id", "study", "schema_version", "init"])),
+        lambda: body["spec"].update(seed=body["spec"]["seed"] + 1),
+        lambda: body["spec"]["recipe"].update(lr=body["spec"]["recipe"]["lr"] * 2),
+        lambda: body.update(run_id=f"{dice.getrandbits(64):016x}"),
+        lambda: body.update(study=dice.choice(["other", "../small", ""])),
+        lambda: body["environment"].update(load=float("nan")),
+    ]
+    dice.choice(wrong)()
+    return sealed(body)
+
+
+def undigested(content: bytes, dice: random.Random) -> bytes:
+    """As it was written, but for the digest."""
+    return content.rpartition(b",\n")[0] + b"\n}\n"
+
+
 def swapped(content: bytes, dice: random.Random) -> bytes:
     """A sound record of another run, under this one's name."""
     other = next(o for o in dice.sample(REFERENCE, len(REFERENCE)) if o.run_id.encode() not in content)
     return to_bytes(other)
 
 
-MUTATIONS = (truncated, flipped, digit, empty, foreign, swapped)
+MUTATIONS = (truncated, flipped, digit, zeroed, doubled, empty, foreign, noise, resealed, undigested, swapped)
 
 
 def record(number: int) -> Outcome:
