@@ -33,7 +33,8 @@ def subject(study: Study, metric: str, first_row: bool = False) -> str:
         metric: `last` or `best`, or `each` where columns are epochs.
         first_row: True where a line compares two rows.
     """
-    columns, splits = study.columns, set(study.runs["split"])
+    finished, splits = set(study.runs["column"]), set(study.runs["split"])
+    columns = [column for column in study.columns if column in finished]
     what = " or ".join(QUANTITIES.get(name, name) for name in study.measured.split(" or "))
     where = f"{len(columns)} datasets" if len(columns) > 3 else " and ".join(columns)
     images = {"test": "", "val": ", validation images,"}[splits.pop()] if len(splits) == 1 else ""

@@ -1,4 +1,4 @@
-"""What a table says, in a few sentences: facts from its numbers."""
+"""Summary of a table in a few sentences, computed from its numbers."""
 
 from __future__ import annotations
 

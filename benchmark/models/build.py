@@ -58,7 +58,7 @@ def parameter_count(model: nn.Module) -> int:
 
 
 class Counts(NamedTuple):
-    """What building a model tells."""
+    """Parameters, operations and batch statistics of a model, counted by building it."""
 
     parameters: int
     """Number of parameters, with those of a head for ten classes."""

@@ -38,7 +38,7 @@ class Listing:
     hint: str
     """The line below the table: where the names go, and what else there is."""
     details: Callable[[str], BaseModel | type[BaseModel] | str] | None = None
-    """What `vitinit list KIND NAME` shows: a value by its fields, a class by its docstring; None: its row."""
+    """Details that `vitinit list KIND NAME` prints: fields of a value, docstring of a class; None: its row."""
 
 
 def list_(

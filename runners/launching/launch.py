@@ -44,7 +44,7 @@ class Place:
 
     executor: Literal["inline", "local", "slurm"]
     profile: profiles.Profile | None
-    """What each job asks the cluster for; None where there are no jobs."""
+    """Resource request of each job; None where there are no jobs."""
     device: str
     gpus: int
     """Devices that runs here, or in a job, are shared out to: GPUs, or 1."""

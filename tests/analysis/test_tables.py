@@ -96,6 +96,11 @@ def test_published_numbers_stand_beside_their_setting_with_a_dagger_where_ours_e
     assert "†" not in to_markdown(small)
 
 
+def test_a_caption_names_no_dataset_whose_runs_were_all_skipped(tmp_path: Path) -> None:
+    table = build(load([write(tmp_path, done("Mimetic"), skipped("Mimetic", dataset="digits"))]))
+    assert table.caption.startswith("Top-1 accuracy (%) on cifar10 after the last epoch")
+
+
 def test_what_failed_was_skipped_or_has_no_record_is_noted_with_its_reason(tmp_path: Path) -> None:
     root = write(tmp_path, done("Trunc normal", (5.0,)), failed("Imp.-3"), skipped("ConViT", "does not fit"))
     write(root, *(done("Mimetic", dataset="digits", seed=seed) for seed in range(2)))
