@@ -1,6 +1,6 @@
 """The board, `board.md` beside the studies: gains of the catalogue and of the methods that `vitinit rank` compared.
 
-One table for each setting, ranked by the lower end of the interval of the gain over the own base.
+One table for each setting, ranked by the lower end of the interval of the gain over its base.
 `python -m analysis.pages` writes it.
 """
 

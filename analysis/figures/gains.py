@@ -106,7 +106,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, FacetGri
     data = by_seed(study, {} if baseline else {label(pair): pair for pair in study.contrasts})
     over = "the second row"
     if data["label"].nunique() < max(1, len(study.contrasts)):
-        over = baseline or "the own base"
+        over = baseline or "each method's base"
         data = by_seed(study, own_pairs(study, baseline) if baseline else _with_bases(study))
     if not len(data):
         return {}
@@ -156,5 +156,5 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
     for text in grid.legend.get_texts():
         text.set_text("the row itself" if text.get_text() == "itself" else f"its placebo ({text.get_text()})")
     grid.set_axis_labels(gain_name(study), "")
-    title = f"Gain over {baseline or 'the own base'}"
+    title = "Gain over " + (baseline or "each method's base")
     return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}

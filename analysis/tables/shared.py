@@ -25,7 +25,7 @@ Values = Mapping[Key, "pd.Series[float]"]
 
 
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
-    """The row that each row is compared with: this one, or without it the own base."""
+    """The row that each row is compared with: this one, or without it its own base."""
     return own_bases(study) if baseline is None else {row: baseline for row in study.rows if row != baseline}
 
 
