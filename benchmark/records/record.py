@@ -270,9 +270,19 @@ class RunRecord(_Outcome):
             correct = (row.value("top1") or 0) * images / 100
             if abs(correct - round(correct)) > 1e-6:
                 raise ValueError(f"{on}_top1 {row.value('top1')} of epoch {row.epoch} is no share of {images} images")
+        if self.correct is not None and not self._correct_fits(images):
+            top1 = self.last.value("top1")
+            raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_top1 has")
         if self.probes and [row.epoch for row in self.probes] != [0, *recipe.evaluated_epochs]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         return self
+
+    def _correct_fits(self, images: int) -> bool:
+        try:
+            whole = len(base64.b64decode(self.correct or "", validate=True)) == -(-images // 8)
+        except ValueError:
+            return False
+        return whole and sum(self.correct_images or []) == round((self.last.value("top1") or 0) * images / 100)
 
     def without_times(self) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
