@@ -12,8 +12,6 @@ from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import maps_folder
 
-NONE = "no run with attention maps (vitinit run --keep-maps)"
-
 
 @dataclass(frozen=True)
 class Kept:

@@ -143,15 +143,6 @@ def test_probes_are_means_over_heads_and_gates_those_of_the_first_seed(tmp_path:
     assert of(gates, epoch=0, layer=1)["value"].tolist() == records[0].probes[0].gating[0]
 
 
-def test_every_setting_over_locality_has_a_figure_of_its_own(tmp_path: Path) -> None:
-    for epochs in (1, 2):
-        for strength in (1.0, 2.0):
-            params = {"locality_strength": strength}
-            write(tmp_path, done("ConViT", (10.0,) * epochs, label=f"ConViT {strength}", params=params))
-    found = CURVES.get("locality").figures(load([tmp_path]))
-    assert [sorted(grid.data["x"]) for grid in found.values()] == [[1, 2], [1, 2]]
-
-
 def test_attention_by_offset_is_that_of_the_first_seed(tmp_path: Path) -> None:
     write(tmp_path, done("Mimetic", seed=1, maps=[PEAK]), done("Mimetic", seed=2, maps=[[[0.05] * 3] * 3]))
     assert of(drawn("attention_offsets", load([tmp_path])), down=0, across=0)["attention"].tolist() == [0.6]

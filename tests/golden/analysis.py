@@ -94,7 +94,7 @@ def curves_now() -> Numbers:
             ),
             (gates, ["quantity", "column", "row", "layer", "head"], "epoch", "value"),
         ]
-        for drawings, name in ((FIGURES, "train_size"), (CURVES, "sample_efficiency"), (CURVES, "locality")):
+        for drawings, name in ((FIGURES, "train_size"), (CURVES, "sample_efficiency")):
             for file, grid in drawings.get(name).figures(study).items():
                 tidy.append((grid.data.assign(figure=file), ["figure", "column", "row"], "x", "value"))
         for data, by, x, y in tidy:
