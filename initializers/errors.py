@@ -130,8 +130,10 @@ class ExitRequested(VitinitError):
 def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""
     names = sorted(valid)
-    near = difflib.get_close_matches(name[:200], names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
+    begins = {known[: len(name)]: known for known in reversed(names)}
+    match = difflib.get_close_matches
+    near = match(name[:200], begins, n=1, cutoff=0.8) or match(name[:200], names, n=1)
+    hint = f"; did you mean {begins.get(near[0], near[0])!r}?" if near else ";"
     return VitinitError(f"unknown {kind} {_BOUNDED.repr(name)}{hint} available: {', '.join(names) or 'none'}")
 
 

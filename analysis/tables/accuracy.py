@@ -66,7 +66,7 @@ def accuracy(asked: Asked) -> Table:
 
 
 def _best(rows: list[str], column: str, values: Values, lower: bool) -> tuple[list[str], list[str]]:
-    """The row with the best mean and those not told apart from it, of rows with three seeds or more.
+    """The row with the best mean and those that do not differ from it, of rows with three seeds or more.
 
     And those of which nothing can be said, as fewer than three of their seeds are seeds of the best.
     """

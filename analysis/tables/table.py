@@ -58,7 +58,7 @@ class TableCell:
     test: Contrast | None = None
     """Tests of `against`, where the grid names the comparison."""
     best: bool = False
-    """The best of its column, or not told apart from it: the interval of their difference contains 0."""
+    """The best of its column, or no different from it: the interval of their difference contains 0."""
     published: Published | None = None
     """In the setting of ours."""
     published_difference: float | None = None

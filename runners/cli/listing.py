@@ -102,7 +102,7 @@ def _allowed(schema: dict[str, Any], models: dict[str, Any]) -> str:
 
 
 def _first_line(documented: object) -> str:
-    return inspect.cleandoc(documented.__doc__ or "").partition("\n")[0]
+    return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _initializers() -> Listing:

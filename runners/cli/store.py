@@ -45,8 +45,8 @@ def check(
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)
         wrong += found
     for line in wrong:
-        console.print(f"wrong: {line}", soft_wrap=True)
-    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'wrong file')} in {store.root}", soft_wrap=True)
+        console.print(f"invalid: {line}", soft_wrap=True)
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {store.root}", soft_wrap=True)
     if wrong:
         raise typer.Exit(1)
 

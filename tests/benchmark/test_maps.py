@@ -85,9 +85,9 @@ def test_check_counts_maps_and_names_those_without_their_record(tmp_path: Path) 
     code, output = check(tmp_path)
     assert (code, "1 with attention maps" in output) == (0, True), output
     stray = put(tmp_path, maps_to_bytes(some_maps()), "0" * 16)
-    assert f"wrong: {stray}: attention maps without a record" in check(tmp_path)[1]
+    assert f"invalid: {stray}: attention maps without a record" in check(tmp_path)[1]
     (tmp_path / "small" / "unfinished" / stray.stem).mkdir(parents=True)
     assert check(tmp_path)[0] == 0, "their record is to come"
     path = put(tmp_path, maps_to_bytes(some_maps("1" * 64)))
     code, output = check(tmp_path)
-    assert (code, f"wrong: {path}: of another run than the record" in output) == (1, True), output
+    assert (code, f"invalid: {path}: of another run than the record" in output) == (1, True), output

@@ -42,8 +42,8 @@ def test_check_names_everything_that_is_wrong_in_every_study(study: Path) -> Non
     before = sorted(str(path) for path in study.parent.rglob("*"))
     code, output = call("check", "--results", study.parent)
     assert code == 1
-    assert "2 valid records, 5 wrong files" in output
-    wrong = [line for line in output.splitlines() if line.startswith("wrong: ")]
+    assert "2 valid records, 5 invalid files" in output
+    wrong = [line for line in output.splitlines() if line.startswith("invalid: ")]
     assert [any(str(path) in line for line in wrong) for path in (old, deep, fresh)] == [True, True, False]
     assert [any(f"{name}.json: has no digest" in line for line in wrong) for name in ("small/a", "other/b")] == [
         True

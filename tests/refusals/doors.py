@@ -106,7 +106,7 @@ def record(changes: dict[str, Any] | str) -> tuple[int, str]:
     Path("results/local/small").mkdir(parents=True)
     Path("results/local/small", RECORD.name).write_text(changes)
     code, said, _ = run("vitinit store check")
-    return code, next(line for line in said.splitlines() if line.startswith("wrong: "))
+    return code, next(line for line in said.splitlines() if line.startswith("invalid: "))
 
 
 def folder(files: dict[str, int | str]) -> tuple[int, str]:
