@@ -46,7 +46,9 @@ def check(
         wrong += found
     for line in wrong:
         console.print(f"invalid: {line}", soft_wrap=True)
-    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {store.root}", soft_wrap=True)
+    console.print(
+        f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {store.root}", soft_wrap=True
+    )
     if wrong:
         raise typer.Exit(1)
 
