@@ -12,7 +12,7 @@ import hashlib
 import importlib
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -41,11 +41,6 @@ class Job:
     """Training images by their number: B x C x H x W, normalised, not augmented, on the model's device. In a run so
     many, drawn with replacement by its seed and nothing else. Of a user's larger batch so many by the seed, none twice;
     of another all of it, over and over as a whole, until these are at least so many."""
-    remember: Callable[[Sequence[bytes], Callable[[], tuple[Tensor, ...]]], tuple[Tensor, ...]] = lambda _, solve: (
-        solve()
-    )
-    """Called by slow methods as remember(inputs, solve): what `solve()` returns, or has returned before for these very
-    inputs on such a machine. `inputs` must be all that the solution depends on, the code of `solve` included."""
     diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
     """Measures the model as it is now, for the record alone: no parameter may depend on it."""
     note: Callable[[PlaceboReport], None] = lambda report: None

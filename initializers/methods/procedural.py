@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from pathlib import Path
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,8 +15,6 @@ from vitinit.initializers.attention import attention_layers, evaluated, repeated
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
 
-SOURCE = Path(__file__).read_bytes()
-"""This code at import, part of what a kept solution depends on."""
 NORM = 0.02
 """Euclidean norm of the vectors of symbols and places."""
 
@@ -93,14 +90,12 @@ class Procedural(Initializer):
         return blocks
 
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
-        """Train the blocks, or read what was trained from this start before."""
+        """Train the blocks."""
         blocks, tokens = nn.ModuleList(self._blocks(model)), math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
         own = [parameter for parameter in blocks.parameters() if parameter.is_floating_point()]
         seed = int(torch.randint(2**62, (), generator=generator))
-        start = (b"".join(one.detach().cpu().numpy().tobytes() for one in own), str(token_grid(model)).encode())
-        inputs = (SOURCE, self.model_dump_json().encode(), str(seed).encode(), *start)
-        trained = job.remember(inputs, lambda: self._trained(blocks, tokens, width, seed, job))
+        trained = self._trained(blocks, tokens, width, seed, job)
         with torch.no_grad():
             for parameter, value in zip(own, trained, strict=True):
                 parameter.copy_(value)

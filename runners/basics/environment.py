@@ -6,7 +6,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,7 +57,6 @@ def code() -> dict[str, Any]:
     Returns:
         commit: of the git checkout; None where there is none.
         dirty: whether that code differs from the commit, new files included; None without git.
-        diff: sha256 over the names and contents of the files that differ; None where none does.
         source: sha256 over all of it; needs no git.
     """
     return code_in(ROOT)
@@ -66,39 +64,38 @@ def code() -> dict[str, Any]:
 
 def code_in(root: Path) -> dict[str, Any]:
     """Return the commit and state of the checkout at `root`, as `code` does."""
-    found: dict[str, Any] = {"commit": None, "dirty": None, "diff": None, "source": source_hash(root)}
+    found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
+    # A git hook sets GIT_DIR and the like, which would name another repository.
+    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
+
+    def git(*arguments: str) -> str:
+        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+        return subprocess.run(command, capture_output=True, check=True, env=env).stdout.decode(errors="surrogateescape")
+
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
-        git(root, "ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
-        commit = git(root, "rev-parse", "HEAD").strip()
-        changed = git(root, "diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD", "--", *NUMERIC_PACKAGES)
-        new = git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *NUMERIC_PACKAGES)
+        git("ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
+        found["commit"] = git("rev-parse", "HEAD").strip()
+        names = git("diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD", "--", *NUMERIC_PACKAGES)
+        names += git("ls-files", "--others", "--exclude-standard", "-z", "--", *NUMERIC_PACKAGES)
+        found["dirty"] = any(map(_numeric, names.split("\0")))
     except (OSError, subprocess.CalledProcessError):
-        return found
-    names = set(filter(_numeric, (changed + new).split("\0")))
-    return {**found, "commit": commit, "dirty": bool(names), "diff": _hash(root, names) if names else None}
+        pass  # there is no git, or no checkout
+    return found
 
 
 def source_hash(root: Path = ROOT) -> str:
-    """sha256 over the names and bytes of every Python and YAML file that can change a number."""
-    files = (path.relative_to(root).as_posix() for name in NUMERIC_PACKAGES for path in (root / name).rglob("*"))
-    return _hash(root, set(filter(_numeric, files)))
+    """sha256 over the names, lengths and bytes of every Python and YAML file that can change a number."""
+    digest = hashlib.sha256()
+    files = {path.relative_to(root).as_posix() for name in NUMERIC_PACKAGES for path in (root / name).rglob("*")}
+    for name in sorted(filter(_numeric, files)):
+        content = (root / name).read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    return digest.hexdigest()
 
 
 def _numeric(name: str) -> bool:
     return name.endswith((".py", ".yaml")) and not name.startswith(NOT_NUMERIC)
-
-
-def git(folder: Path, *arguments: str) -> str:
-    """Run git in a folder and return its output.
-
-    Raises:
-        OSError, subprocess.CalledProcessError: there is no git, the folder is in no checkout, or git says no.
-    """
-    # A git hook sets GIT_DIR and the like, which would name another repository.
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, check=True, env=env).stdout.decode(errors="surrogateescape")
 
 
 def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
@@ -110,43 +107,28 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
+    on_gpu = device.type == "cuda" and torch.cuda.is_available()  # a failure is recorded where there is none, too
+    plug_ins = {entry.dist for group in GROUPS for entry in entry_points(group=group) if entry.dist}
     job = {key: os.environ[f"SLURM_{key.upper()}"] for key in SLURM if f"SLURM_{key.upper()}" in os.environ}
-    found = {
+    return {
         **code,
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in LIBRARIES} | _plug_ins(),
+        "packages": {name: _version(name) for name in LIBRARIES} | {dist.name: dist.version for dist in plug_ins},
         "platform": platform.platform(),
         "processor": device_name("cpu"),
         "cpu": {
             "model": this_cpu_model(),
             "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
-            "memory_gib": round(physical_memory() / 2**30),
         },
-        "blas": blas(torch.__config__.show()),
-        **dict.fromkeys(("cuda", "cudnn", "driver", "gpu", "gpu_memory_gib")),
+        "cuda": torch.version.cuda if on_gpu else None,
+        "cudnn": torch.backends.cudnn.version() if on_gpu else None,
+        "gpu": torch.cuda.get_device_name(device) if on_gpu else None,
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
-    if device.type == "cuda" and torch.cuda.is_available():  # a failure is recorded where there is none, too
-        nccl = torch.distributed.is_nccl_available()
-        found |= {
-            "cuda": torch.version.cuda,
-            "cudnn": torch.backends.cudnn.version(),
-            "driver": driver_version(_read("/proc/driver/nvidia/version")),
-            "gpu": torch.cuda.get_device_name(device),
-            "gpu_memory_gib": round(torch.cuda.get_device_properties(device).total_memory / 2**30),
-            "gpu_libraries": {
-                "hip": torch.version.hip,
-                "triton": _version("triton"),
-                "nccl": ".".join(map(str, torch.cuda.nccl.version())) if nccl else None,
-                "nccl_variables": {name: os.environ[name] for name in sorted(os.environ) if name.startswith("NCCL_")},
-                "cudnn_attention": torch.backends.cuda.cudnn_sdp_enabled(),
-            },
-        }
-    return found
 
 
 def physical_memory() -> int:
@@ -161,21 +143,6 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
-
-
-def gpu_usage(device: torch.device, runs: int) -> dict[str, Any]:
-    """Return, for a record, the memory that this process has had of its GPU and the runs on it; empty on a CPU.
-
-    Args:
-        device: of the run.
-        runs: number of runs that share the device.
-    """
-    import torch
-
-    if device.type != "cuda" or not torch.cuda.is_initialized():
-        return {}
-    peak = torch.cuda.max_memory_allocated(device) / 2**20
-    return {"gpu_usage": {"peak_mib": round(peak), "runs": runs}}
 
 
 def argv() -> list[str]:
@@ -236,33 +203,27 @@ def flags() -> dict[str, Any]:
     """Settings of torch in this process that can change the bits of a result."""
     import torch
 
-    backends = torch.backends
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return {
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "float32_matmul_precision": torch.get_float32_matmul_precision(),
-        "matmul_tf32": backends.cuda.matmul.allow_tf32,
-        "matmul_bf16_reduction": backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        "matmul_fp16_reduction": backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "cudnn_tf32": backends.cudnn.allow_tf32,
-        "cudnn_benchmark": backends.cudnn.benchmark,
-        "cudnn_deterministic": backends.cudnn.deterministic,
-        "flash_attention": backends.cuda.flash_sdp_enabled(),
-        "efficient_attention": backends.cuda.mem_efficient_sdp_enabled(),
-        "mkldnn": backends.mkldnn.is_available() and backends.mkldnn.enabled,
+        "matmul_tf32": cuda.matmul.allow_tf32,
+        "cudnn_tf32": cudnn.allow_tf32,
+        "cudnn_benchmark": cudnn.benchmark,
+        "cudnn_deterministic": cudnn.deterministic,
     }
 
 
 def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Compare two environments: the value in each, None where it has none, by dotted key.
+    """Compare two environments: the value in each by dotted key, of the facts that both state.
 
-    The command line and the job are left out: they differ without anything having changed. So is the commit where the
-    code that can change a number is the same.
+    An environment variable that one does not have is None there. The command line and the job are left out: they differ
+    without anything having changed. So is the commit where the code that can change a number is the same.
     """
     first, second = flat(a), flat(b)
-    keys = first.keys() | second.keys()
+    keys = first.keys() & second.keys() | {key for key in {**first, **second} if key.startswith("variables.")}
     if first.get("source") and first.get("source") == second.get("source"):
-        keys -= {"commit", "dirty", "diff"}
+        keys -= {"commit", "dirty"}
     return {key: (first.get(key), second.get(key)) for key in sorted(keys) if first.get(key) != second.get(key)}
 
 
@@ -278,52 +239,19 @@ def flat(environment: dict[str, Any]) -> dict[str, Any]:
 
 
 def this_cpu_model() -> str | None:
-    """Vendor and numbers of this machine's processor, x86 or Arm: virtual machines often hide its name."""
+    """Vendor and numbers of this machine's x86 processor: virtual machines often hide its name."""
     processor = _processor()
-    x86 = [processor.get(key) for key in ("vendor_id", "cpu family", "model", "stepping")]
-    arm = [processor.get(key) for key in ("CPU implementer", "CPU part", "CPU variant", "CPU revision")]
-    return next((" ".join(filter(None, parts)) for parts in (x86, arm) if all(parts)), None)
+    numbers = [processor.get(key) for key in ("vendor_id", "cpu family", "model", "stepping")]
+    return " ".join(filter(None, numbers)) if all(numbers) else None
 
 
+@cache
 def _processor() -> dict[str, str]:
-    """The first processor of /proc/cpuinfo."""
-    block = _read("/proc/cpuinfo").partition("\n\n")[0]
+    """The first processor of /proc/cpuinfo; empty where there is no such file."""
+    path = Path("/proc/cpuinfo")
+    block = path.read_text(errors="replace").partition("\n\n")[0] if path.is_file() else ""
     parts = (line.partition(":") for line in block.splitlines())
     return {key.strip(): value.strip() for key, _, value in parts}
-
-
-def driver_version(text: str) -> str | None:
-    """The version in the text of /proc/driver/nvidia/version."""
-    match = re.search(r"^NVRM version:.*?\s(\d+(?:\.\d+)+)\s", text, re.MULTILINE)
-    return match and match.group(1)
-
-
-def blas(configuration: str) -> str | None:
-    """The matrix library in the text of `torch.__config__.show()`, with its version where it is MKL."""
-    name = re.search(r"\bBLAS_INFO=(\w+)", configuration)
-    mkl = re.search(r"Math Kernel Library Version (\S+?)(?:-Product)?\s", configuration)
-    if name is None:
-        return None
-    return f"{name.group(1)} {mkl.group(1)}" if mkl and name.group(1) == "mkl" else name.group(1)
-
-
-def _hash(root: Path, names: set[str]) -> str:
-    """sha256 over files: name, length and bytes, so that no two sets of files read alike."""
-    digest = hashlib.sha256()
-    for name in sorted(names):
-        try:
-            content = (root / name).read_bytes()
-        except OSError:  # deleted since the commit, or a link that leads nowhere
-            digest.update(f"{name}\0gone\0".encode(errors="surrogateescape"))
-        else:
-            digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
-    return digest.hexdigest()
-
-
-def _plug_ins() -> dict[str, str]:
-    """The versions of other people's packages that bring initialisers, datasets, models or adapters."""
-    found = (entry.dist for group in GROUPS for entry in entry_points(group=group))
-    return {dist.name: dist.version for dist in found if dist is not None}
 
 
 def _version(package: str) -> str | None:
@@ -331,11 +259,3 @@ def _version(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
-
-
-@cache
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

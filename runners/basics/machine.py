@@ -8,14 +8,12 @@ import os
 import shutil
 import sys
 import warnings
-from pathlib import Path
 
 GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
 
 NVIDIA_GPU = "/dev/nvidia[0-9]*"
 """One file for each NVIDIA GPU whose driver is loaded."""
-DRIVER = Path("/proc/driver/nvidia/version")
 
 MOST_THREADS = 4096
 """Thread limit of torch, which ends the process where the system refuses more."""
@@ -45,17 +43,11 @@ def lacks_compiler(device: str) -> str:
     """
     if device != "cpu" and importlib.util.find_spec("triton") is None:
         return "torch.compile needs triton on a GPU, and it is not installed (make setup installs it on Linux)"
-    on_cpu = ("C++", "CPU", "CXX", ["clang++" if sys.platform == "darwin" else "g++"])
-    language, where, variable, names = on_cpu if device == "cpu" else ("C", "GPU", "CC", ["gcc", "clang"])
-    if variable in os.environ:
-        names = os.environ[variable].split()[:1]
+    variable, names = ("CC", ["gcc", "clang"]) if device != "cpu" else ("CXX", ["g++", "clang++"])
+    names = os.environ.get(variable, "").split()[:1] or names
     if any(map(shutil.which, names)):
         return ""
-    missing = " or ".join(map(repr, names)) or "none"
-    return (
-        f"torch.compile needs a {language} compiler on a {where}, and {missing} is not on the PATH "
-        f"(the variable {variable} names another)"
-    )
+    return f"torch.compile needs {' or '.join(names)} on the PATH, or another compiler that ${variable} names"
 
 
 def gpu_possible() -> bool:
@@ -69,9 +61,9 @@ def gpu_slots() -> list[str]:
         return []
     import torch
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     number = torch.cuda.device_count()  # of what is visible, and makes no context on a GPU
-    return [name.strip() for name in visible.split(",")][:number] if visible else list(map(str, range(number)))
+    names = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(number)))
+    return [name.strip() for name in names.split(",")][:number]
 
 
 def default_device() -> str:
@@ -95,11 +87,8 @@ def unseen_gpu() -> str:
         return ""
     import torch
 
-    from vitinit.runners.basics.environment import driver_version
-
-    driver = driver_version(DRIVER.read_text()) if DRIVER.is_file() else None
     built = f"needs CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
     return (
-        f"torch does not see the NVIDIA GPU of this machine: driver {driver or 'unknown'}, torch {torch.__version__} "
-        f"{built}. Update the driver (CUDA 13 needs 580 or newer), or make setup CUDA=12, for drivers from 525 on"
+        f"torch does not see the NVIDIA GPU of this machine: torch {torch.__version__} {built}. nvidia-smi shows the "
+        "driver: CUDA 13 needs 580 or newer; make setup CUDA=12 is for drivers from 525 on"
     )

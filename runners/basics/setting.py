@@ -55,9 +55,6 @@ class Setting:
     """After these epochs too."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
-    reuse_solutions: bool = True
-    """Read what a slow initialiser has solved before for the same inputs on such a machine, and begin from the stable
-    phase of another run."""
     retried: dict[str, str] = field(default_factory=dict)
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
     track: tuple[str, ...] = ()

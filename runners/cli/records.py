@@ -6,7 +6,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 import yaml
@@ -16,10 +16,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics.environment import code, this_cpu_model
 from vitinit.runners.basics.machine import MOST_THREADS
-from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console, print_table
-
-if TYPE_CHECKING:
-    from vitinit.runners.one_run.reproduce import Reproduction
+from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
 SHOWN = 10
@@ -172,22 +169,7 @@ def reproduce(
         console.print(plain(f"the repetition failed with {now.error}: {now.message}"), soft_wrap=True)
         raise typer.Exit(1)
     comparison = repetition.compare(then, now)
-    print_comparison(comparison)
-    raise typer.Exit(0 if comparison.equal else 1)
-
-
-def print_comparison(comparison: Reproduction) -> None:
-    """A table of what was compared, what differs in the environment, and the verdict."""
-    rows = [(line.what, str(line.values or ""), line.result) for line in comparison.lines]
-    print_table(("compared", "values", "result"), rows, right=("values",))
-    lines = [plain(f"{key}: {then} then, {now} now", 200) for key, (then, now) in comparison.environment.items()]
-    if comparison.unrecorded:
-        lines.append(f"not known of then: {', '.join(comparison.unrecorded)}")
-    if comparison.equal:
-        lines.append("bitwise equal in everything that the record holds, times aside")
-    else:
-        causes = "; ".join(comparison.causes)
-        why = f"this may explain it: {causes}" if causes else "nothing that is recorded of the environment explains it"
-        lines.append(f"differs; {why}")
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    for key, (before, after) in comparison.environment.items():
+        console.print(plain(f"{key}: {before} then, {after} now", 200), soft_wrap=True)
+    console.print(plain(comparison.verdict), soft_wrap=True)
+    raise typer.Exit(1 if comparison.different else 0)

@@ -12,7 +12,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import encodable, environment, gpu_usage
+from vitinit.runners.basics.environment import encodable, environment
 from vitinit.runners.basics.setting import Setting
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         message=encodable(message),
         traceback=encodable(trace),
         execution=asdict(setting.execution),
-        environment=environment(device, setting.code) | gpu_usage(device, setting.sharing),
+        environment=environment(device, setting.code),
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +11,7 @@ from vitinit.benchmark.models.named import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import is_pinned
-from vitinit.runners.basics.environment import code, differences, flat
+from vitinit.runners.basics.environment import code, differences
 
 if TYPE_CHECKING:
     from vitinit.runners.basics.setting import Execution
@@ -21,58 +19,28 @@ if TYPE_CHECKING:
 
 # torch takes seconds to import: `vitinit` imports this module for its help too.
 
-PARTS = (
-    ("dataset checksum", r"dataset\.checksum"),
-    ("final weights", r"(ema_)?weights"),
-    ("learning rate", r"history\.\d+\.lr"),
-    ("training loss", r"history\.\d+\.train_loss"),
-    ("test or validation loss", r"history\.\d+\.(test|val|ema)_loss"),
-    ("test or validation metrics", r"history\.\d+\.((test|val)_(top1|miou)|ema_score|metrics\..*)"),
-    ("images classified correctly at the end", r"correct"),
-    ("weight norms at initialisation", r"init\.(norms|method_parameters)\b.*"),
-    ("attention at initialisation", r"init\..*"),
-    ("attention over epochs", r"(probes|masked)\b.*"),
-    ("spec, parameters, dataset size", r".*"),
-)
-"""Lines of the comparison, and the paths in a record that belong to each; the first that matches counts."""
-
-CAUSES = (
-    ("the code is not the same", r"source|commit|dirty|diff"),
-    ("an initialiser's own file is not the same", r"initializers\..*"),
-    ("other versions of libraries compute in another order", r"packages\..*|python|blas|cuda|cudnn|driver"),
-    ("another processor or GPU computes in another order", r"processor|platform|cpu\.(model|capability)|gpu"),
-    ("other flags, threads or device choose other operations", r"flags\..*|variables\..*|execution\..*"),
-)
-"""Possible causes of a difference, and the facts that reveal them."""
-
-
-@dataclass(frozen=True)
-class ComparedPart:
-    """One part of two records compared."""
-
-    what: str
-    values: int
-    """Number of compared values; 0 where the older record does not hold it."""
-    differ: int
-    result: str
-
 
 @dataclass(frozen=True)
 class Reproduction:
     """A recorded run and its repetition."""
 
-    lines: list[ComparedPart]
+    values: int
+    """Number of values that the older record holds and that were compared."""
+    different: dict[str, tuple[Any, Any]]
+    """Those that differ, then and now, by their path in the record."""
     environment: dict[str, tuple[Any, Any]]
     """Differences between the two in code, libraries, machine and execution: then and now."""
-    unrecorded: list[str]
-    """Facts of its environment that the older record does not state."""
     causes: list[str]
-    """Differences among those that may explain others."""
+    """What may explain other values."""
 
     @property
-    def equal(self) -> bool:
-        """Return True if every number and every bit that the record holds is the same."""
-        return not any(line.differ for line in self.lines)
+    def verdict(self) -> str:
+        """The result in one line."""
+        if not self.different:
+            return f"bitwise equal: all {self.values} values that the record holds, times aside"
+        path, (then, now) = next(iter(self.different.items()))
+        causes = "this may explain it: " + ", ".join(self.causes) if self.causes else "nothing recorded explains it"
+        return f"{len(self.different)} of {self.values} values differ, first {path}: {then} then, {now} now; {causes}"
 
 
 def execution(
@@ -92,8 +60,7 @@ def execution(
     if chosen not in ("cpu", "cuda"):
         raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
     if chosen == "cuda" and default_device() != "cuda":
-        way_out = "; --device cpu repeats the run, with other rounding" if device == "auto" else ""
-        raise VitinitError(f"the run is to be repeated on cuda, and torch finds no CUDA GPU here{way_out}")
+        raise VitinitError("torch finds no CUDA GPU here; --device cpu repeats the run, with other rounding")
     count = threads or (record.execution.get("threads") if chosen == recorded else cores())
     if type(count) is not int or not 0 < count <= MOST_THREADS:
         raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}; say --threads N")
@@ -141,7 +108,6 @@ def repeat(
         execution=execution,
         code=code(),
         probes=bool(record.probes),
-        reuse_solutions=False,  # the numbers of the run are to come out again, not to be looked up
     )
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
@@ -202,19 +168,16 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         now: its repetition.
     """
     told = then.model_dump(mode="json", exclude_unset=True, exclude={"execution", "environment"})
-    parts: dict[str, list[tuple[str, Any, Any]]] = {what: [] for what, _ in PARTS}
-    for path, first, second in _pairs(told, now.without_times(), ""):
-        what = next(what for what, pattern in PARTS if re.fullmatch(pattern, path))
-        parts[what].append((path, first, second))
-    lines = [_line(what, pairs) for what, pairs in parts.items()]
-    recorded, repeated = _facts(then), _facts(now)
-    unrecorded = sorted(repeated.keys() - recorded.keys())
-    environment = {key: values for key, values in differences(recorded, repeated).items() if key not in unrecorded}
-    causes = _causes(environment, recorded, repeated)
+    pairs = {path: (first, second) for path, first, second in _pairs(told, now.without_times(), "")}
+    different = {path: (first, second) for path, (first, second) in pairs.items() if first != second}
+    environment = differences(_facts(then), _facts(now))
+    causes = list(environment)
     for name, record in (("recorded run", then), ("repetition", now)):
         if record.environment.get("changed_while_running"):
             causes.append(f"the {name} was stopped and went on with something changed (changed_while_running)")
-    return Reproduction(lines, environment, unrecorded, causes)
+    if now.execution["device"] == "cuda" and not now.execution["deterministic"]:
+        causes.append("a GPU without --deterministic")
+    return Reproduction(len(pairs), different, environment, causes)
 
 
 def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
@@ -233,34 +196,9 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
         yield path, then, now
 
 
-def _line(what: str, pairs: list[tuple[str, Any, Any]]) -> ComparedPart:
-    different = [pair for pair in pairs if pair[1] != pair[2]]
-    if not different:
-        return ComparedPart(what, len(pairs), 0, "equal" if pairs else "not in the record")
-    result = "differ"
-    with suppress(TypeError):  # what is no number
-        result = f"largest difference {max(abs(second - first) for _, first, second in different):.3g}"
-    epochs = [int(match.group(1)) + 1 for path, *_ in different if (match := re.match(r"history\.(\d+)\.", path))]
-    return ComparedPart(
-        what, len(pairs), len(different), result + (f", first in epoch {min(epochs)}" if epochs else "")
-    )
-
-
 def _facts(record: RunRecord) -> dict[str, Any]:
-    """The environment of a run, with what is recorded of its execution, by dotted key."""
-    execution = {key: record.execution.get(key) for key in ("device", "threads")}
+    """The environment of a run, with what is recorded of its execution."""
     # Records of before these were recorded are of runs without them.
-    since = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False}
-    execution |= {key: record.execution.get(key, default) for key, default in since.items()}
-    return flat({**record.environment, "execution": execution})
-
-
-def _causes(different: dict[str, tuple[Any, Any]], then: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Sentences on what may explain other numbers."""
-    keys = set(different)
-    if then.get("source") != now.get("source") and (then.get("dirty") or now.get("dirty")):
-        keys.add("dirty")
-    causes = [cause for cause, pattern in CAUSES if any(re.fullmatch(pattern, key) for key in keys)]
-    if now["execution.device"] == "cuda" and not now["execution.deterministic"]:
-        causes.append("on a GPU, a run without --deterministic differs from time to time")
-    return causes
+    execution = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False, **record.execution}
+    keys = ("device", "threads", "deterministic", "processes", "micro_batch", "compiled")
+    return {**record.environment, "execution": {key: execution.get(key) for key in keys}}

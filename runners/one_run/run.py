@@ -27,13 +27,12 @@ from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.environment import differences, environment, gpu_usage, set_flags, tensor_floats
+from vitinit.runners.basics.environment import differences, environment, set_flags, tensor_floats
 from vitinit.runners.basics.setting import Event, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.outcome import now
-from vitinit.runners.one_run.solutions import Solutions
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.observer import Observer, keep
 from vitinit.runners.probes.take import refusal
@@ -124,8 +123,6 @@ class Run:
         gpu.check(self.device)
         if spec.recipe.precision == "tf32":
             gpu.check_tf32(self.device)
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
         with tensor_floats(spec.recipe.precision):
             self.environment = {
                 **environment(self.device, setting.code),
@@ -162,8 +159,7 @@ class Run:
         """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
         if not self.spec.model.by_name:
             return ""
-        model = build_model(self.spec.model, len(self.data.classes)).to(self.device)
-        return refusal(model, self.loader.plain(torch.arange(min(TRIED, len(self.data.train.labels)))))
+        return refusal(self.training.model, self.loader.plain(torch.arange(min(TRIED, len(self.data.train.labels)))))
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
@@ -206,18 +202,15 @@ class Run:
             self.stop.check()
             self.on_event(Event(self.cell.run_id, init_done=done, init_total=total))
 
-        solutions = Solutions(self.environment)
-        report, self.targets_LHNN = initialize(
+        self.init, self.targets_LHNN = initialize(
             self.training.model,
             self.base,
             self.method,
             lambda name: stream(spec.seed, name),
             loader.plain(probe),
-            Job(progress, training_images, solutions if self.setting.reuse_solutions else lambda _, solve: solve()),
+            Job(progress, training_images),
             measure=not self.unmeasured,
         )
-        took = {"seconds": report.seconds + solutions.seconds, "cached": solutions.reused}
-        self.init = report.model_copy(update=took)
 
     def observe(self, report: Callable[[str], None]) -> None:
         """Look at the attention of a model that has some, from its beginning or from where it was saved."""
@@ -333,6 +326,5 @@ class Run:
             environment={
                 **self.environment,
                 **({"changed_while_running": self.changes} if self.changes else {}),
-                **gpu_usage(self.device, setting.sharing),
             },
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +62,4 @@ def test_a_record_of_a_gpu_is_reproduced_bitwise_and_says_where_it_ran(tmp_path)
         facts = record.environment
         assert facts["gpu"] == torch.cuda.get_device_name()
         assert facts["cuda"] == torch.version.cuda
-        assert re.fullmatch(r"\d+(\.\d+)+", facts["driver"])
-        assert facts["gpu_memory_gib"] > 0
         vitinit("reproduce", run_id, "--results", "results", cwd=tmp_path)

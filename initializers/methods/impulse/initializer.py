@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from vitinit.initializers import targets
 from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import (
     AttentionLayer,
@@ -31,8 +29,6 @@ from vitinit.initializers.pseudo_input import PseudoInput, made_up
 from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
 from vitinit.initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
 
-SOURCE = b"".join(Path(str(module.__file__)).read_bytes() for module in (solvers, targets))
-"""Source of the solver code at import, part of the cache key."""
 NOISE = 0.1
 """Standard deviation below which a position embedding is taken to be as its library draws it."""
 OF_TABLES = ("kernel_size", "offsets", "per_layer", "value_proj")
@@ -292,11 +288,7 @@ class Impulse(Initializer):
         return iter(job.images(count, "method 'impulse': pseudo-input 'images'").split(1))
 
     def _solve(self, problem: Problem, job: Job) -> tuple[Tensor, ...]:
-        if self.solver.slow:
-            inputs = (self.solver.model_dump_json().encode(), SOURCE, *problem.content())
-            solution = job.remember(inputs, lambda: self.solver.solve(problem, job))
-        else:
-            solution = self.solver.solve(problem, job)
+        solution = self.solver.solve(problem, job)
         if self.weight_norm is None:
             return solution
         return tuple(part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in solution)

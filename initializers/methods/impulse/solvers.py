@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
@@ -34,18 +34,9 @@ class Problem:
     draws_L: list[Tensor]
     """Draws of the solver for each layer, from `draw`, on the CPU."""
 
-    def content(self) -> list[bytes]:
-        """Every bit of it."""
-        described = f"{self.pseudo_ND.dtype} {self.pseudo_ND.device.type} {self.grid} {self.features}"
-        tensors = (self.pseudo_ND, self.positions_LHN2, *self.draws_L)
-        return [described.encode(), *(part.cpu().numpy().tobytes() for part in tensors)]
-
 
 class _Solver(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    slow: ClassVar[bool] = False
-    """True where a solution is worth keeping on disk."""
 
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
         """All random numbers that the solution for one layer needs; none here."""
@@ -63,7 +54,6 @@ class Gradient(_Solver):
     steps: Annotated[int, Field(ge=0, le=10**7)] = 10_000
     lr: PositiveFloat = 1e-4
     renormalize_every: PositiveInt = 100
-    slow: ClassVar[bool] = True
 
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
         """Draw the start of Q and K^T: 2 x heads x D x d."""

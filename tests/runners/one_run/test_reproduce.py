@@ -36,10 +36,6 @@ class Silent:
     def end(self, outcome): ...
 
 
-def results(comparison) -> dict[str, str]:
-    return {line.what: line.result for line in comparison.lines}
-
-
 # Repeating
 
 
@@ -48,7 +44,6 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
     exit_code, printed, _ = vitinit("reproduce", recorded.run_id[:6])
     assert exit_code == 0, printed
     assert "bitwise equal" in printed
-    assert "largest difference" not in printed
     out = Store("results/reproduced")
     again = out.outcome("tiny", recorded.run_id)
     assert again.weights == recorded.weights
@@ -82,7 +77,7 @@ def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
     again = repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, Silent())
     assert len(again.sessions) == 2
     assert again.sessions[1].from_step > 0
-    assert compare(recorded, again).equal
+    assert compare(recorded, again).different == {}
 
 
 # What stands in the way
@@ -138,16 +133,29 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
 # Comparing
 
 
-def test_differences_are_counted_part_by_part(recorded):
+def test_what_differs_is_counted_and_told_with_what_may_explain_it(recorded):
+    again = altered(
+        recorded, written=NOW, seconds=1e6, init={**json.loads(recorded.init.model_dump_json()), "seconds": 9}
+    )
+    found = compare(recorded, again)
+    assert (found.different, found.environment, found.causes) == ({}, {}, [])
+    assert found.verdict == f"bitwise equal: all {found.values} values that the record holds, times aside"
     norms = json.loads(recorded.init.model_dump_json())
+    then = norms["norms"][0]["query"][0]
     norms["norms"][0]["query"][0] += 0.5
-    now = altered(recorded, weights="0" * 64, init={**norms, "seconds": 99.0}, seconds=1e6, written=NOW)
-    found = results(compare(recorded, now))
-    assert found["final weights"] == "differ"
-    assert found["weight norms at initialisation"] == "largest difference 0.5"
-    assert {text for what, text in found.items() if what[-14:] != "initialisation" and what != "final weights"} == {
-        "equal"
-    }
-    with_targets = {**norms, "pseudo_input": {"mse": 0.1, "mass": 0.2, "argmax": 0.3}}
-    assert results(compare(recorded, altered(recorded, init=with_targets)))["attention at initialisation"] == "differ"
-    assert compare(recorded, altered(recorded, written=NOW, seconds=1e6)).equal
+    elsewhere = {**recorded.environment, "python": "3.0", "changed_while_running": [{"from_step": 1, "changed": {}}]}
+    on_two = {**recorded.execution, "threads": 2}
+    other = compare(recorded, altered(recorded, weights="0" * 64, init=norms, environment=elsewhere, execution=on_two))
+    query = "init.norms.0.query.0"
+    assert other.different == {query: (then, then + 0.5), "weights": (recorded.weights, "0" * 64)}
+    here = recorded.environment["python"]
+    assert other.environment == {"execution.threads": (1, 2), "python": (here, "3.0")}
+    assert other.verdict == (
+        f"2 of {found.values} values differ, first {query}: {then} then, {then + 0.5} now; this may explain it: "
+        "execution.threads, python, the repetition was stopped and went on with something changed "
+        "(changed_while_running)"
+    )
+    alone = compare(recorded, altered(recorded, weights="0" * 64))
+    assert alone.verdict.endswith("; nothing recorded explains it")
+    on_gpu = altered(recorded, execution={**recorded.execution, "device": "cuda"})
+    assert compare(recorded, on_gpu).causes == ["execution.device", "a GPU without --deterministic"]

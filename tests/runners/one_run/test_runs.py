@@ -10,12 +10,11 @@ import torch
 from PIL import Image
 
 from tests.faults.harness import assert_same, stopped_after
-from tests.runners.small_run import THREAD, spec
+from tests.runners.small_run import spec
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
-from vitinit.runners.basics.environment import code, set_flags
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
@@ -74,7 +73,7 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monke
     monkeypatch.setattr(torch, "compile", lambda model, **options: model)
     cell, before = (
         Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
-        on_device(tmp_path, "cpu"),
+        replace(on_device(tmp_path, "cpu"), code={"source": "one"}),
     )
     execution = replace(before.execution, compiled=True, micro_batch=20)
     since = replace(before, code={"source": "another"}, execution=execution)
@@ -83,22 +82,8 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monke
     end = carry_out(cell, since, Stop())
     (change,) = end.environment["changed_while_running"]
     assert change["from_step"] == 2
-    assert change["changed"]["source"] == [None, "another"]
+    assert change["changed"]["source"] == ["one", "another"]
     assert change["changed"]["execution.compiled"] == [False, True]
     assert change["changed"]["execution.micro_batch"] == [None, 20]
     assert len(end.sessions) == 3
     assert end.seconds == pytest.approx(sum(session.seconds for session in end.sessions))
-
-
-# Runs that are evaluated on a validation part, and runs whose training images are redrawn by seed.
-
-
-def run(root, one: RunSpec) -> RunRecord:
-    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), code(), probes=False)
-    outcome = carry_out(Cell("Kaiming uniform", one), setting, Stop())
-    assert isinstance(outcome, RunRecord)
-    return outcome
-
-
-def on(**fields) -> DatasetSpec:
-    return DatasetSpec(name="digits", train_size=100, **fields)
