@@ -356,7 +356,6 @@ def check(
     images: Tensor | None = None,
     labels: Tensor | None = None,
     *,
-    classes: int | None = None,
     image_size: int | None = None,
     seed: int = 0,
 ) -> Check:
@@ -370,10 +369,8 @@ def check(
 
     Args:
         model: on any device, before it is compiled, sharded or wrapped for several processes.
-        images: B x C x H x W, as in training; the first 16 are looked at. None: random images with the model's own
-            mean and standard deviation, where it names them.
+        images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
         labels: B classes, as whole numbers from 0. None: random ones.
-        classes: how many classes there are, to compare with the number of logits.
         image_size: side of random images; by default the model's own.
         seed: of all random numbers.
 
@@ -385,7 +382,7 @@ def check(
     """
     from vitinit.initializers.check import check
 
-    return check(model, images, labels, classes, seed, image_size)
+    return check(model, images, labels, seed, image_size)
 
 
 def _named(kind: str, given: Any) -> Mapping[str, Any]:

@@ -58,7 +58,7 @@ def check(
     built = _model(model, classes, image_size)
     if data is not None:
         images, labels, _ = _read(data, image_size or sizes(built)[0][0], data_dir)
-    report = check(built, images, labels, classes, seed, image_size)
+    report = check(built, images, labels, seed, image_size)
     console.print(*str(report).splitlines(), sep="\n", soft_wrap=True)
     raise typer.Exit(0 if report.sound else 1)
 

@@ -60,23 +60,8 @@ class TenTimes(nn.Module):
         return 10 * out - (9 * out).detach()
 
 
-class Softmaxes(nn.Module):
-    """Attention with a softmax of one's own."""
-
-    def __init__(self, softmax: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.softmax, self.q, self.k, self.v = softmax, *(nn.Linear(48, 48) for _ in range(3))
-
-    def forward(self, x: Tensor, **_: Any) -> Tensor:
-        return self.softmax(self.q(x) @ self.k(x).mT / 7) @ self.v(x)
-
-
 def each_block(wrapper: type[nn.Module]) -> Change:
     return lambda model: setattr(model, "blocks", nn.Sequential(*map(wrapper, model.blocks)))
-
-
-def own_attention(softmax: Callable[[Tensor], Tensor]) -> Change:
-    return lambda model: setattr(model.blocks[1], "attn", Softmaxes(softmax))
 
 
 def scaled(qk: float = 1.0, mlp: float = 1.0) -> Change:
@@ -107,11 +92,6 @@ def mixed(model: Any) -> None:
     block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
 
 
-def copies(model: Any) -> None:
-    for block in model.blocks[1:]:
-        block.load_state_dict(model.blocks[0].state_dict())
-
-
 def dead_relu(model: Any) -> None:
     model.blocks[1].mlp.act = nn.ReLU()
     model.blocks[1].mlp.fc1.bias.data.fill_(-100.0)
@@ -130,30 +110,24 @@ ILL: dict[str, tuple[Change, str, str]] = {
     "NaN": (weight(FC1, lambda w: w[3, 5].fill_(math.nan)), "not-finite", FC1),
     "constant": (weight(FC1, lambda w: w.fill_(0.02)), "constant", FC1),
     "equal rows": (weight(FC1, lambda w: w.copy_(w[:1].clone().expand_as(w))), "equal-rows", FC1),
-    "unused memory": (weight(FC1, lambda w: w.fill_(1e-41)[0, 0].fill_(3e-42)), "uninitialised", FC1),
     "zero": (weight(FC1, lambda w: w.fill_(0.0)), "odd-one-out", FC1),
     "PyTorch's default left": (lambda m: m.blocks[1].mlp.fc2.reset_parameters(), "odd-one-out", "blocks.1.mlp.fc2"),
     "one large tensor": (lambda m: normal(m.blocks[2].attn.proj.weight, 0.3), "odd-one-out", "blocks.2.attn.proj"),
-    "copied layers": (copies, "copies", "blocks.1"),
     "head of std 1": (lambda m: normal(m.head.weight, 1.0), "loss-above-chance", "head"),
     "norm at zero": (weight("blocks.1.norm1.weight", torch.zero_), "gradient-dead", "blocks.1.attn.qkv"),
     "last norm at zero": (weight("norm.weight", torch.zero_), "gradient-dead", ""),
     "dead ReLU": (dead_relu, "gradient-dead", "blocks.1."),
-    "sharp attention": (scaled(qk=40), "attention-too-sharp", "blocks.0.attn"),
-    "W_q and W_k at zero": (query_and_key_at_zero, "attention-uniform", "blocks.2.attn"),
-    "softmax twice": (own_attention(lambda x: x.softmax(-1).softmax(-1)), "softmax-twice", "blocks.1.attn"),
-    "softmax over queries": (own_attention(lambda x: F.softmax(x, 1)), "softmax-over-queries", "blocks.1.attn"),
+    "sharp attention": (scaled(qk=40), "attention-too-sharp", "blocks.0"),
+    "W_q and W_k at zero": (query_and_key_at_zero, "attention-uniform", "blocks.2"),
     "no residual": (each_block(Alone), "tokens-alike", "blocks."),
     "growth": (scaled(mlp=300), "stream-grows", "blocks."),
     "detached": (hooked("blocks.1.mlp", Tensor.detach), "unused", "blocks.1."),
     "positions not added": (positions_left_out, "unused", "pos_embed"),
-    "gradients times ten": (each_block(TenTimes), "gradient-explodes", "blocks.0"),
+    "gradients times ten": (each_block(TenTimes), "gradient-uneven", "blocks.0"),
     "softmax at the end": (hooked("head", lambda out: out.softmax(-1)), "softmax-in-model", "output"),
     "batch and tokens": (mixed, "batch-mixed", "output"),
     "dropout in evaluation": (hooked("blocks.0", lambda out: F.dropout(out, 0.1)), "repeat-differs", "output"),
-    "dropout of 0.9": (lambda m: setattr(m.blocks[0].mlp.drop1, "p", 0.9), "dropout-high", "blocks.0.mlp.drop1"),
     "a frozen block": (lambda m: m.blocks[1].requires_grad_(False), "frozen", "blocks.1."),
-    "patch embedding at zero": (weight("patch_embed.proj.weight", torch.zero_), "output-constant", "output"),
 }
 HEALTHY: dict[str, Change] = {
     "as it is": lambda model: model.train(),
@@ -183,8 +157,7 @@ def test_what_is_ill_is_found_and_what_is_healthy_is_not(name: str, change: Chan
     report = vitinit.check(model, images(), labels())
     found = [one.where for one in report.findings if one.key == key]
     assert any(place.startswith(where) for place in found) if key else report.sound, report.findings
-    assert key in report.verdict
-    assert all(one.mend and one.source for one in report.findings)
+    assert all(one.mend for one in report.findings)
     assert max(map(len, str(report).splitlines())) <= 80
 
 
@@ -194,7 +167,6 @@ TRUE_OF = {
     "torchvision Swin V2": {"attention-too-sharp"},
     "Hugging Face Swin V2": {"attention-too-sharp"},
     "torchvision ViT": {"loss-above-chance"},  # whose head the tests set to std 1
-    "nn.TransformerEncoder": {"copies"},
 }
 
 
@@ -204,18 +176,11 @@ def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name: s
     assert {one.key for one in report.findings} == TRUE_OF.get(name, set()), report.findings
 
 
-def test_given_images_and_labels_are_looked_at() -> None:
-    def keys(*given: Any, **more: Any) -> set[str]:
-        return {one.key for one in vitinit.check(sound(), *given, **more).findings}
-
-    pixels = (images() * 60 + 128).clamp(0, 255)
-    assert keys(pixels, labels()) == {"images-not-normalised"}
-    assert keys(images(), labels() + 3) == {"labels-out-of-range"}
-    assert keys(images(), labels(), classes=100) == {"classes"}
-    inside = sound()
-    inside.register_buffer("mean", torch.tensor(128.0))
-    inside.register_forward_pre_hook(lambda model, given: ((given[0] - model.mean) / 60,))
-    assert vitinit.check(inside, pixels, labels()).sound
+def test_labels_are_looked_at() -> None:
+    loss = F.cross_entropy(sound().eval()(images()), labels()).item()
+    assert vitinit.check(sound(), images(), labels()).loss == pytest.approx(loss, rel=1e-5)
+    with pytest.raises(vitinit.VitinitError, match="labels are from 3 to 10, and the model has 10 logits"):
+        vitinit.check(sound(), images(), labels() + 3)
 
 
 class Stateful(nn.Module):
