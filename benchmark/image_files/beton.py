@@ -1,12 +1,13 @@
-"""A dataset prepared for FFCV: its images, decoded, at their final size, in one file.
+"""A dataset prepared for FFCV: its images in one file, decoded at their final size, or as JPEGs to be cropped.
 
-    <data-dir>/ffcv/<dataset>-<size>px-<digest>/    a folder for each dataset, subset and size
+    <data-dir>/ffcv/<dataset>-<size>px-<digest>/    a folder for each dataset, subset and size; <dataset>-jpeg-...
         manifest.json    what is in the folder; written last
-        images.beton     FFCV's file: the pixels of the training images, then of the test images
+        images.beton     FFCV's file: the training images, then the test images
         labels.npy       int64, one an image
 
-The pixels and labels are those of `Data` (`benchmark/image_files/arrays.py`) for the same spec, and so is the checksum.
-They are read with FFCV (`runners/loaders/ffcv.py`).
+Decoded pixels and their labels are those of `Data` (`benchmark/image_files/arrays.py`) for the same spec, and so is the
+checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with FFCV
+(`runners/loaders/ffcv.py`).
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -29,7 +32,8 @@ from torch import Tensor
 from vitinit.benchmark.datasets import folder as folders
 from vitinit.benchmark.datasets.load import sources
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.image_files.arrays import CHUNK, levels, statistics
+from vitinit.benchmark.image_files.arrays import CHUNK, Source, Sources, levels, statistics
+from vitinit.benchmark.image_files.full_size import full_size
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
 
@@ -37,6 +41,10 @@ FOLDER = "ffcv"
 MANIFEST, BETON, LABELS = "manifest.json", "images.beton", "labels.npy"
 PAGE = 2**23
 """Bytes that FFCV reads at once; whole images lie in a page."""
+JPEG = {"write_mode": "jpg", "max_resolution": 500, "jpeg_quality": 90}
+"""How images in their own size are written: the longer side at most 500 pixels, as in FFCV's own files of ImageNet."""
+STATISTICS_SIZE = 224
+"""Side at which the pixels of such images are counted, where their mean and deviation are not known."""
 
 HOW_TO_INSTALL = (
     "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
@@ -63,6 +71,7 @@ class BetonData:
 
     Attributes:
         file: the .beton.
+        jpegs: it holds JPEGs of several sizes; else pixels at the final size.
     """
 
     train: BetonSplit
@@ -73,10 +82,11 @@ class BetonData:
     checksum: str
     image_size: int
     file: Path
+    jpegs: bool
 
 
-def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
-    """Open what `vitinit data prepare` has made of a dataset; no image is read.
+def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool = False) -> BetonData:
+    """Open what `vitinit data prepare` has made of a dataset, at this size or as JPEGs; no image is read.
 
     Raises:
         VitinitError: the spec asks for what a file does not hold, FFCV is not installed, the dataset is not prepared
@@ -89,9 +99,10 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
         )
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    folder, how = prepared_folder(spec, image_size, data_dir), f"run '{how_to_prepare(spec, image_size, data_dir)}'"
+    size = None if jpegs else image_size
+    folder, how = prepared_folder(spec, size, data_dir), f"run '{how_to_prepare(spec, size, data_dir)}'"
     if not (folder / MANIFEST).is_file():
-        raise VitinitError(f"{spec.label} at {image_size} px is not prepared for FFCV in {data_dir}: {how}")
+        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: {how}")
     found = json.loads((folder / MANIFEST).read_text())
     if found["names"] != names_digest(spec):
         raise VitinitError(
@@ -99,8 +110,8 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
         )
     with os_errors("cannot read the prepared dataset"):
         # FFCV maps the file: one that was cut short would end the process.
-        if (size := (folder / BETON).stat().st_size) != found["size"]:
-            raise damaged(folder / BETON, f"it has {size:,} bytes instead of {found['size']:,}")
+        if (length := (folder / BETON).stat().st_size) != found["size"]:
+            raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found['size']:,}")
         labels = torch.from_numpy(np.load(folder / LABELS, allow_pickle=False))
     return BetonData(
         train=BetonSplit(labels[: found["train"]], 0),
@@ -111,7 +122,13 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path) -> BetonData:
         checksum=found["checksum"],
         image_size=image_size,
         file=folder / BETON,
+        jpegs=jpegs,
     )
+
+
+def described(spec: DatasetSpec, image_size: int | None) -> str:
+    """The dataset and what is made of it, in words."""
+    return f"{spec.label} at {image_size} px" if image_size else f"{spec.label}, in JPEGs to be cropped,"
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -119,11 +136,11 @@ def damaged(file: Path, why: str) -> VitinitError:
     return VitinitError(f"{file} is damaged ({why}): move {file.parent} away and prepare the dataset again")
 
 
-def prepared_folder(spec: DatasetSpec, image_size: int, data_dir: Path) -> Path:
-    """The folder of a dataset at a size; of a folder dataset it depends on the full path."""
+def prepared_folder(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> Path:
+    """The folder of a dataset at a size, or in JPEGs; of a folder dataset it depends on the full path."""
     full = spec.model_copy(update={"path": str(Path(spec.path).resolve())}) if spec.path else spec
     digest = hashlib.sha256(full.model_dump_json().encode()).hexdigest()[:12]
-    return data_dir / FOLDER / f"{spec.name}-{image_size}px-{digest}"
+    return data_dir / FOLDER / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
 
 
 def names_digest(spec: DatasetSpec) -> str:
@@ -133,10 +150,10 @@ def names_digest(spec: DatasetSpec) -> str:
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
 
 
-def how_to_prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> str:
+def how_to_prepare(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> str:
     """The command line that prepares this dataset."""
     name = f"{spec.name}:{spec.path}" if spec.path else spec.name
-    words = ["vitinit", "data", "prepare", name, "--image-size", str(image_size)]
+    words = ["vitinit", "data", "prepare", name, *(["--image-size", str(image_size)] if image_size else ["--jpeg"])]
     words += ["--train-size", str(spec.train_size)] if spec.train_size else []
     return shlex.join([*words, "--data-dir", str(data_dir)])
 
@@ -162,14 +179,16 @@ def threads_kept() -> Iterator[None]:
         numba.set_num_threads(before[1])
 
 
-def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Callable[[int, int], None]) -> Path:
+def prepare_beton(
+    spec: DatasetSpec, image_size: int | None, data_dir: Path, report: Callable[[int, int], None]
+) -> Path:
     """Write the images of a dataset as a run sees them, before augmentation; all but a few are on the disk only.
 
     The folder appears whole or not at all; what an interrupted preparation leaves is removed by the next one.
 
     Args:
-        spec: any dataset but one that is streamed, with or without `train_size`.
-        image_size: of the model, in pixels.
+        spec: any dataset, with or without `train_size`.
+        image_size: of the model, in pixels; None writes JPEGs, for recipes that crop images of their own size.
         data_dir: where the dataset is, and where its folder is made.
         report: told how many images are decoded, and of how many.
 
@@ -188,45 +207,24 @@ def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Ca
         raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    numbers = {"train": opened.chosen, "test": torch.arange(len(opened.test.labels))}
-    # the statistics are those of the whole training split, whatever the subset
-    read = numbers if opened.statistics else {**numbers, "train": torch.arange(len(opened.train.labels))}
-    counts, checksum, total = np.zeros((3, 256), np.int64), hashlib.sha256(), sum(map(len, read.values()))
-
-    def images() -> Iterator[np.ndarray]:
-        """The training images that the spec asks for, then the test images, uint8, S x S x 3."""
-        done = 0
-        for name, source in (("train", opened.train), ("test", opened.test)):
-            for chunk in read[name].split(CHUNK):
-                images_NCHW = source.sized(chunk, image_size)
-                if name == "train":
-                    np.add(counts, levels(images_NCHW), out=counts)
-                images_NCHW = images_NCHW[torch.isin(chunk, numbers[name])]
-                checksum.update(images_NCHW.numpy().data)
-                yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
-                done += len(chunk)
-                report(done, total)
-            checksum.update(source.labels[numbers[name]].numpy().data)
-
+    count = len(opened.chosen) + len(opened.test.labels)
+    facts: dict[str, object] = {}
+    images = sized(opened, image_size, report, facts) if image_size else whole(opened, report, facts)
     with os_errors(f"cannot prepare {spec.label} in {folder.parent}"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        count = sum(map(len, numbers.values()))
-        needed, free = count * 3 * image_size**2, shutil.disk_usage(folder.parent).free
+        needed, free = count * 3 * (image_size or 0) ** 2, shutil.disk_usage(folder.parent).free
         if free < needed:
             raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
         scratch = folder.with_name(f".{folder.name}")
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         try:
-            write_beton(scratch / BETON, images(), count, image_size)
+            write_beton(scratch / BETON, images, count, image_size)
             labels = torch.cat([opened.train.labels[opened.chosen], opened.test.labels])
             np.save(scratch / LABELS, labels.numpy())
-            mean, std = opened.statistics or statistics(counts)
             manifest = {
+                **facts,
                 "classes": opened.classes,
-                "mean": mean,
-                "std": std,
-                "checksum": checksum.hexdigest(),
                 "names": names_digest(spec),
                 "train": len(opened.chosen),
                 "size": (scratch / BETON).stat().st_size,
@@ -239,7 +237,48 @@ def prepare_beton(spec: DatasetSpec, image_size: int, data_dir: Path, report: Ca
     return folder
 
 
-def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int) -> None:
+def sized(
+    opened: Sources, image_size: int, report: Callable[[int, int], None], facts: dict[str, object]
+) -> Iterator[np.ndarray]:
+    """The training images that the spec asks for, then the test images, uint8, S x S x 3; then the facts of them."""
+    numbers = {"train": opened.chosen, "test": torch.arange(len(opened.test.labels))}
+    # the statistics are those of the whole training split, whatever the subset
+    read = numbers if opened.statistics else {**numbers, "train": torch.arange(len(opened.train.labels))}
+    counts, checksum, done = np.zeros((3, 256), np.int64), hashlib.sha256(), 0
+    for name, source in (("train", opened.train), ("test", opened.test)):
+        for chunk in read[name].split(CHUNK):
+            images_NCHW = source.sized(chunk, image_size)
+            if name == "train":
+                np.add(counts, levels(images_NCHW), out=counts)
+            images_NCHW = images_NCHW[torch.isin(chunk, numbers[name])]
+            checksum.update(images_NCHW.numpy().data)
+            yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+            done += len(chunk)
+            report(done, sum(map(len, read.values())))
+        checksum.update(source.labels[numbers[name]].numpy().data)
+    mean, std = opened.statistics or statistics(counts)
+    facts.update(mean=mean, std=std, checksum=checksum.hexdigest())
+
+
+def whole(opened: Sources, report: Callable[[int, int], None], facts: dict[str, object]) -> Iterator[np.ndarray]:
+    """The same images in their own sizes, and the facts of them."""
+    data = full_size(opened, STATISTICS_SIZE, on_test=True)
+    # their pixels are not those of the files, so their checksum is another
+    facts.update(mean=data.mean, std=data.std, checksum=hashlib.sha256(f"{JPEG} {data.checksum}".encode()).hexdigest())
+    total, done = len(data.train.labels) + len(data.held_out.labels), 0
+
+    def decoded(source: Source, number: int) -> np.ndarray:
+        return np.asarray(source.image(number))
+
+    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
+        for source in (data.train, data.held_out):
+            for chunk in torch.arange(len(source.labels)).split(CHUNK // 16):
+                yield from pool.map(partial(decoded, source), chunk.tolist())
+                done += len(chunk)
+                report(done, total)
+
+
+def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int | None) -> None:
     """Write a .beton with the parts of FFCV's writer, but in this process.
 
     Its own `from_indexed_dataset` waits for ever when one of its worker processes dies, of a full disk say.
@@ -249,8 +288,9 @@ def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size
         from ffcv.memory_allocator import MemoryAllocator
         from ffcv.writer import DatasetWriter, handle_sample
 
-    page = max(PAGE, 1 << (3 * image_size**2 - 1).bit_length())
-    writer = DatasetWriter(str(file), {"image": RGBImageField(write_mode="raw")}, page_size=page, num_workers=1)
+    page = max(PAGE, 1 << (3 * (image_size or 1) ** 2 - 1).bit_length())
+    field = RGBImageField(write_mode="raw") if image_size else RGBImageField(**JPEG)
+    writer = DatasetWriter(str(file), {"image": field}, page_size=page, num_workers=1)
     writer.num_samples = count
     writer.prepare()
     try:

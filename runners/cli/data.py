@@ -31,21 +31,25 @@ def get(
 def prepare(
     name: Annotated[str, typer.Argument(help="vitinit list datasets; folder:PATH too")],
     image_size: Annotated[int, typer.Option(min=1, help="Side of the images, that of the model.")] = 32,
+    jpeg: Annotated[
+        bool, typer.Option("--jpeg", help="JPEGs, for recipes that crop images of their own size.")
+    ] = False,
     train_size: Annotated[int | None, typer.Option(min=1, help="The subset that a grid asks for.")] = None,
     data_dir: DataOption = None,
 ) -> None:
-    """Decode a dataset once into one large file for the loader ffcv. After a stop, call it again."""
+    """Write a dataset into one file for the loader ffcv; ImageNet always in JPEGs. After a stop, call it again."""
     from vitinit.benchmark.datasets import load as datasets
     from vitinit.benchmark.datasets import registry
     from vitinit.benchmark.grids.parts import resolve_dataset
-    from vitinit.benchmark.image_files.beton import prepare_beton
+    from vitinit.benchmark.image_files.beton import described, prepare_beton
 
     spec, folder = resolve_dataset({"name": name, "train_size": train_size}), datasets.data_dir(data_dir)
-    if registry.get(spec.name).streamed:
-        raise VitinitError(f"{name} is read from its image files as they are: there is nothing to prepare")
-    with _progress(f"decoding {spec.label}") as report:
-        made = prepare_beton(spec, image_size, folder, report)
-    console.print(f"{spec.label} at {image_size} px is in {made}")
+    if reason := registry.unavailable(spec, folder):
+        raise VitinitError(reason)
+    size = None if jpeg or registry.get(spec.name).streamed else image_size
+    with _progress(f"writing {spec.label}") as report:
+        made = prepare_beton(spec, size, folder, report)
+    console.print(f"{described(spec, size)} is in {made}")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import torch
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.image_files.beton import BetonData, load_beton
+from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, ffcv_missing, load_beton, prepared_folder
 from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -37,20 +37,28 @@ def open_data(
 ) -> OpenedData:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
-    A streamed dataset (ImageNet) has its own loader, whatever is asked for, and so has one whose images the recipe
-    crops in their own size (`cropped`). The seed is the run's: it matters where the spec redraws the training images.
+    The images of a streamed dataset (ImageNet), or of one that the recipe crops (`cropped`), are decoded in their own
+    size in every epoch: by FFCV where they are prepared for it, else from their files. The seed is the run's: it
+    matters where the spec redraws the training images.
     What is to run `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
     Of `runs` that share the device each holds images of its own.
 
     Raises:
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
-            prepared for it.
+            prepared for it; or images that are cropped are to be resident.
     """
     if reason := registry.unavailable(spec, data_dir):
         raise VitinitError(reason)
     dataset, why = registry.get(spec.name), ""
-    own_loader = cropped or dataset.streamed
-    if loader == "auto" and not own_loader:
+    own_size = cropped or dataset.streamed
+    if loader == "resident" and own_size:
+        raise VitinitError(
+            f"{spec.label}: its images are cropped anew in every epoch, so none is resident: --loader auto or ffcv"
+        )
+    if loader == "auto" and own_size:
+        prepared = (prepared_folder(spec, None, data_dir) / MANIFEST).is_file() and not ffcv_missing()
+        loader = "ffcv" if prepared else "full-size"
+    if loader == "auto":
         size = datasets.decoded_size(spec, image_size, data_dir)
         memory, share = device_memory(device, elsewhere), min(RESIDENT_SHARE, SHARED / runs)
         loader = "resident" if size <= share * memory else "ffcv"
@@ -59,12 +67,12 @@ def open_data(
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of the "
             f"{memory / 1e9:.1f} GB of memory{shared}, so FFCV has to read it (--loader resident keeps it in memory): "
         )
-    if loader != "ffcv" or own_loader:
+    if loader != "ffcv":
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
     try:
         if dataset.dense:
             raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
-        return load_beton(spec, image_size, data_dir)
+        return load_beton(spec, image_size, data_dir, own_size)
     except VitinitError as error:
         raise VitinitError(f"{why}{error}") from None
 

@@ -1,9 +1,14 @@
-"""Batches that FFCV reads from a .beton. It reads only: order and augmentation are those of every other loader."""
+"""Batches that FFCV reads from a .beton.
+
+Of decoded images it reads only: order and augmentation are those of every other loader. JPEGs it decodes, crops and
+resizes, too; the crop of an image is drawn from (seed, epoch, its number), so it does not depend on threads, processes
+or on where a run was resumed.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from queue import Empty
@@ -11,15 +16,18 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from ffcv.fields.rgb_image import SimpleRGBImageDecoder
+from ffcv.fields.rgb_image import CenterCropRGBImageDecoder, RandomResizedCropRGBImageDecoder, SimpleRGBImageDecoder
 from ffcv.loader import Loader as Ffcv
 from ffcv.loader import OrderOption
 from ffcv.loader.epoch_iterator import EpochIterator
+from ffcv.pipeline.compiler import Compiler
+from ffcv.pipeline.operation import Operation
 from torch import Tensor
 
 from vitinit.benchmark.image_files.beton import BetonData, damaged, threads_kept
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.streams import derive
 from vitinit.runners.loaders.base import ALONE, Loader, Shard
 
 SILENT_S = 300.0
@@ -28,10 +36,10 @@ POLL_S = 0.2
 
 
 class FfcvLoader(Loader):
-    """A loader of images that were decoded once and for all (`vitinit data prepare`) and are read with FFCV.
+    """A loader of images that were written into one file (`vitinit data prepare`) and are read with FFCV.
 
-    One thread reads a few batches ahead: to copy pixels is all it has to do. FFCV compiles itself when it is imported
-    and when it reads for the first time in a process, which takes about ten seconds.
+    One thread reads a few batches ahead; JPEGs are decoded in as many as torch may use. FFCV compiles
+    itself when it is imported and when it reads for the first time in a process, which takes about ten seconds.
     """
 
     name: ClassVar[str] = "ffcv"
@@ -44,12 +52,21 @@ class FfcvLoader(Loader):
         """
         super().__init__(data, recipe, seed, device, shard)
         self._data = data
+        self._plain: tuple[Any, ...] = ("pixels",)
+        self._cropped: tuple[Any, ...] | None = None
+        if data.jpegs:
+            self._plain = "centre", self.image_size, recipe.crop_pct
+        if data.jpegs and recipe.crop_scale:
+            self._cropped = "random", self.image_size, recipe.crop_scale, recipe.crop_ratio
+        self._file(self._plain)
+
+    def _file(self, decoder: tuple[Any, ...]) -> Ffcv:
         # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
         # records that.
         try:
-            self._ffcv = opened(data.file)
+            return opened(self._data.file, *decoder)
         except Exception as error:  # of many types
-            raise damaged(data.file, f"FFCV says {plain(str(error), 200)}") from error
+            raise damaged(self._data.file, f"FFCV says {plain(str(error), 200)}") from error
 
     def read(
         self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
@@ -62,12 +79,16 @@ class FfcvLoader(Loader):
         if not batches:
             return
         first = (self._data.train if split == "train" else self._data.held_out).first
-        self._ffcv.batch_size = len(batches[0])
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
-        reading = None
+        ffcv, reading = self._file(self._plain), None
+        if epoch is not None and self._cropped:
+            ffcv = self._file(self._cropped)
+            seeds = [derive(self.seed, "augment", epoch, number) % 2**32 for number in numbers.tolist()]
+            numbers |= np.array(seeds, np.uint64) << np.uint64(32)
+        ffcv.batch_size = len(batches[0])
         try:
             with threads_kept():
-                reading = Reading(self._ffcv, numbers, self._data, self.pins)
+                reading = Reading(ffcv, numbers, self._data, self.pins)
                 images_BCHW = reading.next()  # by now its thread has set the numbers of threads
             yield images_BCHW
             for _ in batches[1:]:
@@ -77,18 +98,44 @@ class FfcvLoader(Loader):
                 reading.end()
 
 
+class SeededCrop(RandomResizedCropRGBImageDecoder):
+    """FFCV's random resized crop, drawn from a seed: the upper 32 bits of an image's number."""
+
+    def generate_code(self) -> Callable[..., np.ndarray]:
+        """FFCV's own code, for one image at a time."""
+        each, images = Compiler.compile(super().generate_code()), Compiler.get_iterator()
+
+        def decode(numbers: np.ndarray, memory: Any, metadata: np.ndarray, storage: Any) -> np.ndarray:
+            pixels, scratch = memory
+            for i in images(len(numbers)):
+                np.random.seed(numbers[i] >> np.uint64(32))  # noqa: NPY002 (numba's, of this thread)
+                place = numbers[i : i + 1] & np.uint64(0xFFFFFFFF)
+                each(place, (pixels[i : i + 1], scratch[i : i + 1]), metadata, storage)
+            return pixels[: len(numbers)]
+
+        decode.is_parallel = True  # type: ignore[attr-defined]
+        return decode
+
+
+DECODERS: dict[str, Callable[..., Operation]] = {
+    "pixels": SimpleRGBImageDecoder,
+    "centre": lambda size, share: CenterCropRGBImageDecoder((size, size), share),
+    "random": lambda size, scale, ratio: SeededCrop((size, size), scale, ratio),
+}
+
+
 @lru_cache(maxsize=4)
-def opened(file: Path) -> Ffcv:
+def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
     """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
     with threads_kept():
         return Ffcv(
             str(file),
             batch_size=1,  # set anew for every iteration
-            num_workers=1,
+            num_workers=1 if decoder == "pixels" else torch.get_num_threads(),
             os_cache=True,
             order=OrderOption.SEQUENTIAL,
             seed=0,  # else it draws one from numpy's global generator
-            pipelines={"image": [SimpleRGBImageDecoder()]},
+            pipelines={"image": [DECODERS[decoder](*parameters)]},
             drop_last=False,
         )
 

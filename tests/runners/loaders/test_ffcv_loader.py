@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 from pathlib import Path
@@ -17,13 +18,14 @@ from tests.processes import until
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
+from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
-from vitinit.runners.loaders import base, make_loader
+from vitinit.runners.loaders import base, make_loader, open_data
 from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.carry_out import carry_out
 
@@ -47,7 +49,7 @@ def recipe(**fields) -> Recipe:
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, **fields})
 
 
-def prepare(spec: DatasetSpec, image_size: int, data_dir: Path) -> Path:
+def prepare(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> Path:
     return prepare_beton(spec, image_size, data_dir, lambda done, total: None)
 
 
@@ -135,6 +137,47 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
     assert list(alone.train(2, alone.steps)) == []
     parts = [list(make_loader(opened, everything, 3, CPU, Shard(rank, 2)).train(2, 6)) for rank in (0, 1)]
     assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
+
+
+def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_path):
+    """Red is the column and green the row of a pixel, so the corners of a crop say where it was."""
+    width, height, side, scale, ratio = 200, 150, 32, (0.2, 0.8), (0.75, 4 / 3)
+    columns, rows = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    picture = Image.fromarray(np.stack([columns, rows, 0 * rows], -1).astype(np.uint8))
+    for split, label in itertools.product(("train", "test"), "ab"):
+        (tmp_path / split / label).mkdir(parents=True)
+        for number in range(40):
+            picture.save(tmp_path / split / label / f"{number}.jpg", quality=95)
+    spec = DatasetSpec(name="folder", path=str(tmp_path))
+    with pytest.raises(VitinitError, match=r"none is resident: --loader auto or ffcv"):
+        open_data(spec, side, tmp_path, "resident", cropped=True)
+    assert isinstance(open_data(spec, side, tmp_path, cropped=True), FullSizeData)
+    prepare(spec, None, tmp_path)
+    opened = open_data(spec, side, tmp_path, cropped=True)
+    assert opened.checksum != load(spec, side, tmp_path, cropped=True).checksum
+
+    cropped = recipe(batch_size=20, crop_scale=scale, crop_ratio=ratio)
+    alone = make_loader(opened, cropped, 3, CPU)
+    expected = list(alone.train(2))
+    assert_equal(expected[1:], alone.train(2, 1))
+    parts = [list(make_loader(opened, cropped, 3, CPU, Shard(rank, 2)).train(2)) for rank in (0, 1)]
+    assert_equal(expected, [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
+    assert not torch.equal(expected[0][0], next(alone.train(3))[0])
+
+    images = torch.cat([images for images, _ in expected])
+    pixels = images * torch.tensor(opened.std)[:, None, None] + torch.tensor(opened.mean)[:, None, None]
+    widths = (pixels[:, 0, :, -1] - pixels[:, 0, :, 0]).mean(1) * side / (side - 1)
+    heights = (pixels[:, 1, -1] - pixels[:, 1, 0]).mean(1) * side / (side - 1)
+    areas, shapes = widths * heights, widths * width / (heights * height)
+    assert scale[0] - 0.02 < areas.min() < 0.3
+    assert 0.7 < areas.max() < scale[1] + 0.02
+    assert ratio[0] - 0.03 < shapes.min() < 0.85
+    assert 1.15 < shapes.max() < ratio[1] + 0.04
+    ((centre, _),) = alone.held_out()  # the central square of the whole image
+    left, top = (centre * torch.tensor(opened.std)[:, None, None] + torch.tensor(opened.mean)[:, None, None])[
+        0, :2, 0, 0
+    ]
+    torch.testing.assert_close(torch.stack([left, top]), torch.tensor([0.125, 0.0]), atol=0.02, rtol=0)
 
 
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):
