@@ -82,7 +82,7 @@ class BetonData:
     checksum: str
     image_size: int
     file: Path
-    jpegs: bool
+    jpegs: bool = False
 
 
 def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool = False) -> BetonData:
