@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python
 Fields = dict[str, str]
 
 
-def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | None = None) -> dict[str, str]:
+def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str]) -> dict[str, str]:
     """Return a label for each run of its settings beside the row: runs of one row and label are repetitions.
 
     Where a row holds runs of several settings on one dataset (of two models, or the recipe was changed), the fields
@@ -24,21 +24,20 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str] | 
 
     Args:
         runs: Row and spec, by run_id.
-        counted: Those of which no two settings may share row and label; None for all.
+        counted: Those of which no two settings may share row and label.
     """
-    by_label: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
+    settings: dict[str, dict[str, Fields]] = defaultdict(dict)
+    groups: dict[str, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
     for run_id, (row, spec) in runs.items():
-        by_label[spec.dataset.label][run_id] = row, spec.model_dump_json(exclude={"dataset", "seed"})
+        label, fields = spec.dataset.label, flat(spec.model_dump_json(exclude={"dataset", "seed"}))
+        settings[label][run_id] = fields
+        if run_id in counted and not any(fields is other for other in groups[label][row]):
+            groups[label][row].append(fields)
     labels = {}
-    for label, settings in by_label.items():
-        # Thousands of runs have a few settings between them: each is looked at once.
-        fields = {setting: flat(setting[1]) for setting in set(settings.values())}
-        by_row: dict[str, list[Fields]] = defaultdict(list)
-        for row, setting in {settings[run_id] for run_id in settings if counted is None or run_id in counted}:
-            by_row[row].append(fields[row, setting])
-        chosen = _apart(list(by_row.values()), {field for each in fields.values() for field in each})
-        for run_id, its in ((run_id, fields[each]) for run_id, each in settings.items()):
-            suffix = ", ".join(f"{short(field)} {its[field]}" for field in chosen if _applies(field, its))
+    for label, its in settings.items():
+        chosen = _apart(list(groups[label].values()), {field for fields in its.values() for field in fields})
+        for run_id, fields in its.items():
+            suffix = ", ".join(f"{short(field)} {fields[field]}" for field in chosen if _applies(field, fields))
             labels[run_id] = f"{label} ({suffix})" if suffix else label
     return labels
 
@@ -64,49 +63,35 @@ def _applies(field: str, setting: Fields) -> bool:
     return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
 
 
+@lru_cache(maxsize=4096)  # thousands of runs have a few settings between them
 def flat(setting: str) -> Fields:
-    """Every field of a JSON object as text, by its path: `model.width`."""
+    """Return each field of a JSON object as text, by its path as a grid has it: `recipe.optimizer.momentum`."""
 
     def flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict) and value:
             for key, inner in value.items():
-                yield from flatten(f"{prefix}.{key}" if prefix else key, inner)
+                path = "" if key == "params" or (key == "name" and prefix.startswith("recipe.")) else f".{key}"
+                yield from flatten(f"{prefix}{path}".removeprefix("."), inner)
         elif prefix == "recipe.augment" and value:
-            yield prefix, ", ".join(map(_in_words, value))
-        else:
+            words = [[one["name"], *(f"{key} {each}" for key, each in one["params"].items())] for one in value]
+            yield prefix, ", ".join(map(" ".join, words))
+        elif value != {}:
             yield prefix, value if isinstance(value, str) else json.dumps(value)
 
     return dict(flatten("", json.loads(setting)))
 
 
-def _in_words(named: dict[str, Any]) -> str:
-    """Return an augmentation as text: `color_jitter brightness 0.3`."""
-    return " ".join([named["name"], *(f"{key} {value}" for key, value in named["params"].items())])
-
-
 def named_fields(spec: RunSpec) -> Fields:
-    """Every field of a run as text, by its path and all other names that no second field has: `recipe.lr` and `lr`."""
-    return _named_fields(spec.model_dump_json(exclude={"seed"}))
-
-
-@lru_cache(maxsize=4096)
-def _named_fields(setting: str) -> Fields:
-    fields, by_name = flat(setting), defaultdict[str, list[str]](list)
-    for field, value in fields.items():
-        bare = field.replace(".params.", ".")
-        bare = bare.removesuffix(".name") if field.startswith("recipe.") else bare
-        for name in {short(field), bare, bare.partition(".")[2]} - {""}:
-            by_name[name].append(value)
-    unique = {name: values[0] for name, values in by_name.items() if len(values) == 1}
-    return {**unique, **fields, **{short(field): value for field, value in fields.items()}}
+    """Every field of a run as text, by its path and by the end of it that no second field has: `recipe.lr` and `lr`."""
+    fields = flat(spec.model_dump_json(exclude={"seed"}))
+    ends = Counter(field.partition(".")[2] for field in fields)
+    names = {field.partition(".")[2]: value for field, value in fields.items()}
+    alone = {name: value for name, value in names.items() if name and ends[name] == 1}
+    return alone | {short(field): value for field, value in fields.items()} | fields
 
 
 def short(field: str) -> str:
     """Return the name that tables have for a field, from its path."""
-    if field in ("recipe.optimizer.name", "recipe.schedule.name"):
-        return field.split(".")[1]
-    if field.startswith("model.args."):
-        return field.removeprefix("model.args.")
     if field.startswith(("model.", "recipe.")) and field != "recipe.name":
-        return field.partition(".")[2]
-    return ".".join(field.split(".")[-2:])
+        return field.removeprefix("model.args.").removeprefix("model.").removeprefix("recipe.")
+    return field

@@ -155,16 +155,6 @@ class AugmentationSpec(NamedSpec):
 ADAMW = OptimizerSpec(name="adamw")
 
 
-FIRST: dict[str, tuple[str, Any]] = {
-    "crop_padding": ("pixels", 4),
-    "hflip": ("p", 0.5),
-    "rand_augment": ("config", "rand-m9-mstd0.5-inc1"),
-}
-LAST: dict[str, tuple[str, Any]] = {"mixup": ("alpha", 0.8), "cutmix": ("alpha", 1.0), "random_erasing": ("p", 0.25)}
-"""Augmentations that are fields of a recipe, in their order, before and after all others: the parameter that the field
-holds, and its value in `augment` where none is given."""
-
-
 class Recipe(Frozen):
     """Optimiser, schedule, augmentation."""
 
@@ -210,7 +200,7 @@ class Recipe(Frozen):
     """timm's configuration string, for example `rand-m9-mstd0.5-inc1`."""
     augment: tuple[AugmentationSpec, ...] = ()
     """Augmentations after those fields and before mixing: of `vitinit list augmentations`, by name, or mappings of
-    name and parameters. In a grid it is the whole list; see `benchmark.grids.parts.augment_as_fields`."""
+    name and parameters."""
     mixup: NotNegative = 0.0
     """Alpha of mixup's Beta(alpha, alpha); 0 is off. With `cutmix` too, a fair coin chooses one of them each time."""
     cutmix: NotNegative = 0.0

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 SHOWN = 3
 """Names of parameters that a message lists at most."""
 IMAGE_SIZE, PATCH_SIZE = 32, 4
-UNDER = InitializerSpec(name="trunc_normal")
-"""The base that methods are asked over."""
 
 
-def resolve_initializer(named: Mapping[str, Any], kind: Any) -> InitializerSpec:
+def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:
     """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them.
 
     Only parameters that came later (`Initializer.later`) are left out at their default.
@@ -48,21 +46,20 @@ def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
     """
     try:
-        for part, kind in ((base, "base"), (method, "method")):
-            if part is not None:
-                _check_fit(model, part.model_dump_json(), kind)
+        for part in filter(None, (base, method)):
+            _check_fit(model, part.name, part.model_dump_json())
     except VitinitError as error:
         return str(error) if model.by_name else str(error).replace(type(empty_model(model)).__name__, model.label)
     return ""
 
 
 @cache
-def _check_fit(model: BaseModelSpec, initializer_json: str, kind: Any) -> None:
+def _check_fit(model: BaseModelSpec, name: str, initializer_json: str) -> None:
     from vitinit.initializers import registry
 
-    part = InitializerSpec.model_validate_json(initializer_json)
-    with contained(f"{kind} {part.name!r}"):
-        registry.build(part.name, part.params, kind).check(empty_model(model))
+    part = registry.build(name, InitializerSpec.model_validate_json(initializer_json).params)
+    with contained(f"{part.kind} {name!r}"):
+        part.check(empty_model(model))
 
 
 @cache
@@ -71,8 +68,8 @@ def empty_model(model: BaseModelSpec) -> nn.Module:
     return without_values(model, CLASSES)
 
 
-def fits() -> dict[str, dict[str, dict[str, str]]]:
-    """Return `verdict` of base and method, by initialiser and `arch`, asked of each family's smallest preset."""
+def fits() -> dict[str, dict[str, str]]:
+    """Return `verdict` by initialiser, bases first, and by `arch`, asked of each family's smallest preset."""
     from vitinit.initializers import registry
 
     size = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE}
@@ -81,20 +78,17 @@ def fits() -> dict[str, dict[str, dict[str, str]]]:
         for arch, family in families.described().items()
         if family.presets
     }
-    return {
-        kind: {name: {arch: verdict(model, name, kind) for arch, model in models.items()} for name in names}
-        for kind in ("base", "method")
-        if (names := registry.names(kind))
-    }
+    names = [*registry.names("base"), *registry.names("method")]
+    return {name: {arch: verdict(model, name) for arch, model in models.items()} for name in names}
 
 
-def verdict(model: BaseModelSpec, name: str, kind: Any) -> str:
+def verdict(model: BaseModelSpec, name: str) -> str:
     """Return why an initialiser at its defaults does not fit a model, or the parameter that it lacks; or nothing."""
     try:
-        part = resolve_initializer({"name": name}, kind)
+        part = resolve_initializer({"name": name})
     except VitinitError as error:
         return str(error)
-    return misfit(model, *((part, None) if kind == "base" else (UNDER, part)))
+    return misfit(model, part, None)
 
 
 def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
@@ -103,14 +97,14 @@ def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
     from vitinit.initializers.whole_model import WholeModel
 
     found, empty = counts(model), empty_model(model)
-    fit = [name for name in registry.names("method") if not verdict(model, name, "method")]
+    fit = [name for name in registry.names("method") if not verdict(model, name)]
     said = [
         f"{model.describe()} at {model.image_size} px: {found.parameters / 1e6:.3g} M parameters, "
         f"{found.operations / 1e9:.3g} GFLOP a forward pass",
         f"methods that fit: {', '.join(fit) or 'none'}",
     ]
     for part in {part.model_dump_json(): part for part in bases}.values():
-        base = registry.build(part.name, part.params, "base")
+        base = registry.build(part.name, part.params)
         if left := base.without_rule(empty) if isinstance(base, WholeModel) else []:
             values = sum(empty.get_parameter(name).numel() for name in left)
             shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,7 +22,7 @@ from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
 
-PARTS = ("dataset", "model", "base", "method", "recipe")
+PARTS = ("dataset", "model", "recipe")
 Values = dict[str, dict[str, Any]]
 """Values that a sweep or `--set` gives to fields, by part of a run."""
 
@@ -66,16 +65,8 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
         raise explain(error, f"grid file {path}", GridFile) from None
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
-    series = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path.stem)]
-    ends = {label: dict.fromkeys(one.end for one in series if one.label == label) for label in file.rows}
-    contrasts = [
-        (first + end, second + other)
-        for first, second in file.contrasts
-        for end in ends[first]
-        for other in ends[second]
-        if end == other or not end or not other
-    ]
-    return Grid(path.stem, file.title, _cells(series, seeds, path.stem), contrasts)
+    found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path.stem)]
+    return Grid(path.stem, file.title, _cells(found, seeds, path.stem), file.contrasts)
 
 
 def _with_content(value: Any, folder: Path) -> Any:
@@ -87,46 +78,26 @@ def _with_content(value: Any, folder: Path) -> Any:
     return plugins.pinned(value, folder) if isinstance(value, str) and plugins.in_a_file(value) else value
 
 
-class _Series(NamedTuple):
-    """Runs of a grid that differ by their seed only."""
+def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], study: str) -> Iterator[tuple[Cell, list[int]]]:
+    """Each row on each dataset, for every combination of what is swept, in table order.
 
-    label: str
-    """Label of the row in the file."""
-    end: str
-    """End of the label where a sweep of a method makes several rows of one: `, factor 0.5`."""
-    cell: Cell
-    """Without a column, at the first of the seeds."""
-    seeds: list[int]
-
-
-def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], study: str) -> Iterator[_Series]:
-    """Each row on each dataset, for every combination of what is swept, in table order."""
+    Each is the run at the first seed, without its column, and all seeds.
+    """
     block, where = file.blocks[number], f"grid {study!r}, block {number + 1}"
     for chosen in itertools.product(*block.sweep.values()):
-        swept = dict(zip(block.sweep, chosen, strict=True))
         with _blamed(where):
-            values = _by_part({**swept, **fixed}, file)
+            values = _by_part({**dict(zip(block.sweep, chosen, strict=True)), **fixed})
             found = [resolve_dataset({**each, **values["dataset"]}) for each in block.datasets]
-        told = sorted(name.partition(".")[2] for name in swept.keys() - fixed.keys() if name.startswith("method."))
         for dataset, (label, row) in itertools.product(found, file.rows.items()):
             with _blamed(f"{where}, row {label!r}"):
-                has = _having(row.method, values["method"])
-                its = {name.removeprefix("of."): value for name, value in has.items()}
-                end = "".join(f", {name} {_text(its[name])}" for name in told if name in its)
-                cell = _cell(label + end, row, dataset, block, values)
-            yield _Series(label, end, cell, block.seeds)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+                cell = _cell(label, row, dataset, block, values)
+            yield cell, block.seeds
 
 
 @contextmanager
 def _blamed(where: str) -> Iterator[None]:
     try:
         yield
-    except ValidationError as error:
-        raise explain(error, where) from None
     except BrokenFile:
         raise
     except VitinitError as error:
@@ -134,10 +105,8 @@ def _blamed(where: str) -> Iterator[None]:
 
 
 def _cell(label: str, row: Row, dataset: DatasetSpec, block: Block, values: Values) -> Cell:
-    base = resolve_initializer(_with(row.base, _having(row.base, values["base"])), "base")
-    method = None
-    if row.method:
-        method = resolve_initializer(_with(row.method, _having(row.method, values["method"])), "method")
+    base = resolve_initializer(row.base, "base")
+    method = resolve_initializer(row.method, "method") if row.method else None
     model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
     recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
     spec = RunSpec(dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0])
@@ -145,29 +114,14 @@ def _cell(label: str, row: Row, dataset: DatasetSpec, block: Block, values: Valu
     return Cell(label, spec, misfit(model, base, method), sources=sources(base, method))
 
 
-def _by_part(given: Mapping[str, Any], file: GridFile) -> Values:
+def _by_part(given: Mapping[str, Any]) -> Values:
     values: Values = {part: {} for part in PARTS}
     for name, value in given.items():
         part, _, field = name.replace(".params.", ".").partition(".")
         if part not in PARTS or not field:
             raise VitinitError(f"{name!r} is no field: write PART.FIELD, as recipe.lr; parts: {', '.join(PARTS)}")
-        parts = [getattr(row, part) for row in file.rows.values()] if part in ("base", "method") else []
-        if parts and not any(_having(each, {field: value}) for each in parts):
-            raise VitinitError(f"no {part} of a row has a parameter {field!r}")
         values[part][field] = value
     return values
-
-
-def _having(part: Mapping[str, Any] | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of parameters that an initialiser has, or as `of.NAME` the one that it wraps: a placebo follows."""
-    from vitinit.initializers import registry
-
-    if not part or not values:
-        return {}
-    has = registry.get(str(part["name"])).model_fields
-    own = {name: value for name, value in values.items() if name.partition(".")[0] in has}
-    inner = _having(named(part.get("of")), values)
-    return {f"of.{name}": value for name, value in inner.items() if name not in own} | own
 
 
 def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,16 +133,15 @@ def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _cells(resolved: list[_Series], seeds: list[int] | None, study: str) -> list[Cell]:
-    """The runs of all series; one that two blocks name is there once."""
-    keyed = {str(number): series for number, series in enumerate(resolved)}
-    fitting = {number for number, series in keyed.items() if not series.cell.misfit}
-    column = columns({number: (series.cell.row, series.cell.spec) for number, series in keyed.items()}, fitting)
+def _cells(found: list[tuple[Cell, list[int]]], seeds: list[int] | None, study: str) -> list[Cell]:
+    """The runs of all seeds; one that two blocks name is there once."""
+    runs = {str(number): (cell.row, cell.spec) for number, (cell, _) in enumerate(found)}
+    column = columns(runs, {str(number) for number, (cell, _) in enumerate(found) if not cell.misfit})
     cells: dict[str, Cell] = {}
-    for number, series in keyed.items():
-        for seed in seeds or series.seeds:
-            spec = series.cell.spec.model_copy(update={"seed": seed})
-            cell = replace(series.cell, spec=spec, column=column[number])
+    for number, (first, its) in enumerate(found):
+        for seed in seeds or its:
+            spec = first.spec.model_copy(update={"seed": seed})
+            cell = replace(first, spec=spec, column=column[str(number)])
             other = cells.setdefault(cell.run_id, cell)
             if other.row != cell.row:
                 raise VitinitError(f"grid {study!r}, row {cell.row!r}: is the same run as row {other.row!r}")

@@ -15,7 +15,7 @@ from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import FIRST, LAST, AugmentationSpec, DatasetSpec, Recipe, RunSpec
+from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, explain, os_errors, unknown_name
 
@@ -69,7 +69,7 @@ def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
 
 
 def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
-    """A Recipe by name, with fields overridden; `augment` takes the place of all its augmentations but the crop.
+    """A Recipe by name, with fields overridden.
 
     Raises:
         VitinitError: unknown recipe or a field that is not valid.
@@ -77,50 +77,14 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     name = str(named.get("name"))
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
-    shipped = _shipped(name)
     try:
-        fields = augment_as_fields(named)
-        if "augment" in named:
-            replaced = {*FIRST, *LAST}
-            if not (fields.get("mixup") or fields.get("cutmix")):
-                replaced.add("mix_images")
-            shipped = {field: value for field, value in shipped.items() if field not in replaced}
-        recipe = Recipe.model_validate({**shipped, **fields})
+        recipe = Recipe.model_validate({**_shipped(name), **named})
         optimizers.check(recipe)
         return recipe.model_copy(update={"augment": tuple(map(augmentations.resolve, recipe.augment))})
     except ValidationError as error:
         raise explain(error, f"recipe {name!r}", Recipe) from None
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
-
-
-def augment_as_fields(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The beginning and the end of `augment` as fields of a recipe, as far as their order is that of the fields.
-
-    So one augmentation has one identity, whichever way a grid writes it.
-
-    Raises:
-        ValidationError, VitinitError: an entry is not valid, or one that only a field can be is not at the end.
-    """
-    fields = dict(named)
-    if not isinstance(fields.get("augment"), list):
-        return fields
-    rest = [AugmentationSpec.model_validate(each) for each in fields["augment"]]
-    for place, name in enumerate(FIRST):
-        if rest and rest[0].name == name and not any(fields.get(each) for each in list(FIRST)[place:]):
-            fields[name] = _only_parameter(rest.pop(0), *FIRST[name])
-    for name in reversed(LAST):
-        if rest and rest[-1].name == name and not fields.get(name):
-            fields[name] = _only_parameter(rest.pop(), *LAST[name])
-    if found := [each.name for each in rest if each.name in LAST]:
-        raise VitinitError(f"augment: {found[0]} is there once, at the end, in the order {', '.join(LAST)}")
-    return {**fields, "augment": rest}
-
-
-def _only_parameter(spec: AugmentationSpec, name: str, default: Any) -> Any:
-    if other := [each for each in spec.params if each != name]:
-        raise VitinitError(f"augment: {spec.name} has no {other[0]!r}, only {name}")
-    return spec.params.get(name, default)
 
 
 @cache  # hundreds of rows of a grid share a few recipes

@@ -16,23 +16,23 @@ from vitinit.benchmark.spec import RunSpec
 MAX_SEEDS = 10_000
 
 
-def seeds_of(text: Any) -> Any:
+def seeds_of(value: Any) -> Any:
     """Return the seeds that `0-4` or `0,2,7` names; anything else than text as it is.
 
     Raises:
-        ValueError: it names none, or too many.
+        ValueError: it names none, too many, or one twice.
     """
-    if not isinstance(text, str):
-        return text
+    if not isinstance(value, str):
+        return value
     seeds = list[int]()
-    for part in text.split(","):
+    for part in value.split(","):
         first, dash, last = part.partition("-")
         try:
             named = range(int(first), int(last if dash else first) + 1)
         except ValueError:
             raise ValueError("write 0-4 or 0,2,7") from None
         if not 0 < len(named) <= MAX_SEEDS:
-            raise ValueError(f"{part} names {'more than ' + f'{MAX_SEEDS:,}' if named else 'no'} seeds")
+            raise ValueError(f"{part} is to name 1 to {MAX_SEEDS:,} seeds, the smallest first")
         seeds += named
     return no_seed_twice(seeds)
 
@@ -41,16 +41,11 @@ def no_seed_twice(seeds: list[int]) -> list[int]:
     """Refuse seeds of which one is named again: it would be counted once, and n be smaller than it looks."""
     for seed, times in Counter(seeds).most_common(1):
         if times > 1:
-            raise ValueError(f"seed {seed} is there {'twice' if times == 2 else f'{times} times'}")
+            raise ValueError(f"seed {seed} is there {times} times")
     return seeds
 
 
-Seeds = Annotated[
-    list[Seed],
-    Field(min_length=1, max_length=MAX_SEEDS),
-    BeforeValidator(seeds_of),
-    AfterValidator(no_seed_twice),
-]
+Seeds = Annotated[list[Seed], Field(min_length=1), BeforeValidator(seeds_of), AfterValidator(no_seed_twice)]
 
 
 def _printable(text: str) -> str:
@@ -106,7 +101,7 @@ class Block(Frozen):
     seeds: Seeds
     """One run per seed, a list or `0-4`; the same seed has the same images, order and augmentation in every row."""
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    """Lists of values by field, as `recipe.lr` or `method.parts`, crossed. They win over fields of rows."""
+    """Lists of values by field of dataset, model or recipe, as `recipe.lr`, crossed. They win over fields of rows."""
 
 
 class GridFile(Frozen):

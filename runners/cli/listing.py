@@ -160,7 +160,7 @@ def _timm() -> Listing:
 def _fits() -> Listing:
     from vitinit.benchmark.grids.fitting import IMAGE_SIZE, PATCH_SIZE, fits
 
-    verdicts = {name: row for table in fits().values() for name, row in table.items()}
+    verdicts = fits()
 
     def details(name: str) -> str:
         return "\n".join(f"{arch}: {f'no, {misfit}' if misfit else 'yes'}" for arch, misfit in verdicts[name].items())
@@ -190,15 +190,12 @@ def _optimizers() -> Listing:
 
 def _augmentations() -> Listing:
     from vitinit.benchmark.augmentations.registry import REGISTRY
-    from vitinit.benchmark.spec import LAST
 
     rows = {}
     for name, cls in REGISTRY.by_name().items():
         defaults = {field: info.get_default(call_default_factory=True) for field, info in cls.model_fields.items()}
         rows[name] = _yaml(defaults).strip("{}"), " ".join((inspect.getdoc(cls) or "").split())
-    for name, (parameter, default) in LAST.items():
-        rows[name] = f"{parameter}: {default}", "the field of the recipe; at the end of the list"
-    hint = "In a recipe: augment: [crop_padding, hflip, {name: color_jitter, brightness: 0.4}, mixup]"
+    hint = "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]"
     return Listing(("augmentation", "parameters", "what it does"), rows, hint)
 
 

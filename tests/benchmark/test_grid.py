@@ -27,7 +27,6 @@ blocks:
     seeds: 0-1
     sweep: {}
 """
-PLACEBO = "  Placebo: {base: trunc_normal, method: {name: placebo, of: mimetic}}\nblocks:"
 
 
 def load(folder: Path, *changes: tuple[str, str], **fixed: Any) -> grid.Grid:
@@ -86,27 +85,19 @@ def test_a_field_that_is_set_takes_the_place_of_a_sweep_and_is_the_run_that_is_w
     assert {c.run_id for c in found} == {c.run_id for c in by_hand}
 
 
-def test_a_parameter_of_a_method_makes_a_row_of_each_value_and_a_placebo_follows(tmp_path: Path) -> None:
-    """Else it would stay at the default, and a contrast with it be printed all the same."""
-    changes = ("blocks:", PLACEBO), ("rows:", "contrasts: [[Mimetic, Base], [Mimetic, Placebo]]\nrows:")
-    loaded = load(tmp_path, *changes, ("sweep: {}", "sweep: {method.alpha_qk: [0.3, 0.9]}"))
-    mimetic, placebo = (f"{row}, alpha_qk 0.3" for row in ("Mimetic", "Placebo"))
-    params = {c.row: c.spec.method.params for c in loaded.cells if c.spec.method}
-    assert len(params) == 4
-    assert (params[mimetic]["alpha_qk"], params[placebo]["of"]["alpha_qk"]) == (0.3, 0.3)
-    assert len({c.column for c in loaded.cells}) == 1, "in a table they stand beside their base"
-    assert len(loaded.contrasts) == 4
-    assert {(mimetic, "Base"), (mimetic, placebo)} < set(loaded.contrasts)
-    assert {c.row for c in loaded.cells if matches(c, "params.alpha_qk=0.3")} == {mimetic}
-    assert {c.row for c in cells(tmp_path, "{}", method__parts="qk")} == {"Base", "Mimetic"}
-
-
 def test_names_of_fields_that_two_parts_have_stand_for_neither(tmp_path: Path) -> None:
     swept = cells(tmp_path, "{recipe.augment: [[trivial_augment], [color_jitter, trivial_augment]]}")
     assert sum(matches(c, "augment=color_jitter*, trivial_augment*") for c in swept) == len(swept) / 2
     lion = cells(tmp_path, "{recipe.optimizer.momentum: [0.5, 0.6]}", recipe__optimizer="sgd")
-    for key in ("optimizer.momentum", "recipe.optimizer.momentum", "optimizer.params.momentum"):
-        assert sum(matches(c, f"{key}=0.5") for c in lion) == 4
+    assert {key: sum(matches(c, f"{key}=0.5") for c in lion) for key in ("optimizer.momentum", "momentum")} == {
+        "optimizer.momentum": 4,
+        "momentum": 0,
+    }
+    assert {c.column for c in lion} == {"digits[100] (optimizer.momentum 0.5)", "digits[100] (optimizer.momentum 0.6)"}
+    assert {c.column for c in swept} == {
+        "digits[100] (augment trivial_augment bins 31)",
+        "digits[100] (augment color_jitter brightness 0.3 contrast 0.3 saturation 0.3, trivial_augment bins 31)",
+    }
     both = swept[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
     names = named_fields(both)
     assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None)
