@@ -84,7 +84,6 @@ class LaunchOptions:
 
     only: OnlyOption = None
     retry_failed: Annotated[bool, _switch(WHAT, "--retry-failed", "Run again what failed.")] = False
-    force: Annotated[list[str] | None, _option(WHAT, "Begin it anew, keep its old record.", metavar="RUN_ID")] = None
     dry_run: Annotated[bool, _switch(WHAT, "--dry-run", "Show the plan and stop.")] = False
     executor: Annotated[
         Literal["auto", "inline", "local", "slurm"],

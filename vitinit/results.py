@@ -114,8 +114,8 @@ def load(
     path = weights_path(found.root, record.study, record.run_id, ema)
     if not path.is_file():
         raise VitinitError(
-            f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, or "
-            f"again by --force {record.run_id}"
+            f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, "
+            "once the record is removed"
         )
     spec = record.spec
     model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)

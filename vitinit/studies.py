@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Named = str | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
-REPEATABLE = ("only", "force", "track", "maps_at")
+REPEATABLE = ("only", "track", "maps_at")
 
 
 @dataclass(frozen=True, eq=False)

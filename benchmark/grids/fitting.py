@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.models import registry as families
-from vitinit.benchmark.models.build import CLASSES, counts, parameter_count, without_values
+from vitinit.benchmark.models.build import CLASSES, without_values
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers.errors import VitinitError
@@ -16,8 +16,6 @@ from vitinit.initializers.plugins import contained
 if TYPE_CHECKING:
     from torch import nn
 
-SHOWN = 3
-"""Names of parameters that a message lists at most."""
 IMAGE_SIZE, PATCH_SIZE = 32, 4
 
 
@@ -89,27 +87,3 @@ def verdict(model: BaseModelSpec, name: str) -> str:
     except VitinitError as error:
         return str(error)
     return misfit(model, part, None)
-
-
-def summary(model: BaseModelSpec, bases: Iterable[InitializerSpec]) -> str:
-    """Return in one line the size of a model by name, the methods that fit, and what bases leave to its library."""
-    from vitinit.initializers import registry
-    from vitinit.initializers.whole_model import WholeModel
-
-    found, empty = counts(model), empty_model(model)
-    fit = [name for name in registry.names("method") if not verdict(model, name)]
-    said = [
-        f"{model.describe()} at {model.image_size} px: {found.parameters / 1e6:.3g} M parameters, "
-        f"{found.operations / 1e9:.3g} GFLOP a forward pass",
-        f"methods that fit: {', '.join(fit) or 'none'}",
-    ]
-    for part in {part.model_dump_json(): part for part in bases}.values():
-        base = registry.build(part.name, part.params)
-        if left := base.without_rule(empty) if isinstance(base, WholeModel) else []:
-            values = sum(empty.get_parameter(name).numel() for name in left)
-            shown = ", ".join(left[:SHOWN]) + (", ..." if len(left) > SHOWN else "")
-            said.append(
-                f"{part.name} leaves {values:,} of {parameter_count(empty):,} parameters as the library builds them "
-                f"({shown})"
-            )
-    return "; ".join(said)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections import Counter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -56,27 +55,6 @@ def image_files(class_dir: Path) -> list[Path]:
     if not files:
         raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(IMAGE_FORMATS)})")
     return files
-
-
-def passed_over(root: Path) -> Counter[str]:
-    """Count files of a folder dataset that are no image of a class, by extension, but for names that begin with a dot.
-
-    Quick: no file is looked at.
-    """
-
-    def shown(folder: Path) -> list[Path]:
-        return [entry for entry in folder.iterdir() if entry.name[0] != "."] if folder.is_dir() else []
-
-    def kind(entry: Path) -> str:
-        return "folder" if entry.is_dir() else entry.suffix.lower() or "no extension"
-
-    found: Counter[str] = Counter()
-    for split in [root / name for name in ("train", "test", "val")] if (root / "train").is_dir() else [root]:
-        for entry in shown(split):
-            if not entry.is_dir():
-                found[f"{kind(entry)} outside of a class folder"] += 1
-            found.update(kind(file) for file in shown(entry) if file.suffix.lower() not in IMAGE_FORMATS)
-    return found
 
 
 def read_image(source: Path | IO[bytes]) -> Image.Image:

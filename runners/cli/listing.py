@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 import yaml
 from pydantic import BaseModel
-from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic_core import to_jsonable_python
 
 from vitinit.initializers.errors import unknown_name
@@ -21,9 +20,6 @@ from vitinit.runners.options import console, print_table
 
 SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
-LIMITS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
-TYPES = {"integer": "whole number", "boolean": "true or false", "string": "text", "array": "list", "object": "mapping"}
-"""Readable names of JSON types."""
 NUMBERS = "training", "test", "classes", "width", "depth", "heads", "epochs", "batch"
 """Headings of columns that are flush right."""
 
@@ -66,17 +62,12 @@ def _values(fields: BaseModel) -> str:
 
 
 def _class(cls: type[BaseModel]) -> str:
-    """Docstring, a line a paragraph or item, then a line for each parameter: its default, and what it may be."""
-    try:
-        schema = cls.model_json_schema()
-    except PydanticInvalidForJsonSchema:  # a type of a package's own
-        schema = {}
+    """Docstring, a line a paragraph or item, then a line for each parameter with its type and default."""
     paragraphs = re.split(r"\n(?=\n|- |    )", inspect.cleandoc(cls.__doc__ or ""))
     lines = ["\n" * text.startswith("\n") + " ".join(text.split()) for text in paragraphs]
     for name, info in cls.model_fields.items():
         default = "(to be given)" if info.is_required() else _yaml(info.get_default(call_default_factory=True))
-        allowed = _allowed(schema.get("properties", {}).get(name, {}), schema.get("$defs", {}))
-        lines.append(f"{name} = {default}  ({allowed})")
+        lines.append(f"{name} = {default}  ({inspect.formatannotation(info.annotation)})")
     return "\n".join(lines)
 
 
@@ -86,30 +77,16 @@ def _yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _allowed(schema: dict[str, Any], models: dict[str, Any]) -> str:
-    """Type and limits of a field, from its JSON schema."""
-    if "$ref" in schema:
-        schema = models[schema["$ref"].rpartition("/")[2]]
-    if "properties" in schema:
-        return _yaml({name: field.get("default") for name, field in schema["properties"].items()})
-    if several := schema.get("anyOf") or schema.get("oneOf"):
-        return "; or ".join(_allowed(one, models) for one in several)
-    if "enum" in schema or "const" in schema:
-        return " | ".join(map(_yaml, schema.get("enum") or [schema["const"]]))
-    limits = [f"{word} {schema[key]:,}" for key, word in LIMITS.items() if key in schema]
-    kind = schema.get("type", "any")
-    return ", ".join((TYPES.get(kind, kind), *limits))
-
-
-def _first_line(documented: object) -> str:
+def _text(documented: object) -> str:
+    """The first sentence of a docstring."""
     return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
 def _initializers() -> Listing:
     from vitinit.initializers import registry
 
-    rows = {name: (registry.get(name).kind, _first_line(registry.get(name))) for name in registry.names()}
-    hint = "Parameters of one, with types and limits: vitinit list initializers NAME"
+    rows = {name: (registry.get(name).kind, _text(registry.get(name))) for name in registry.names()}
+    hint = "Parameters of one: vitinit list initializers NAME"
     return Listing(("initializer", "kind", "what it is"), rows, hint, registry.get)
 
 
@@ -124,7 +101,7 @@ def _datasets() -> Listing:
         dataset = registry.get(name)
         counts = [f"{count:,}" if count else "" for count in (*(dataset.images or (None, None)), dataset.classes)]
         if name in WITH_PATH:
-            said = f"{name}:{WITH_PATH[name]}: {_first_line(type(dataset))}"
+            said = f"{name}:{WITH_PATH[name]}: {_text(type(dataset))}"
         else:
             reason = registry.unavailable(parts.resolve_dataset({"name": name}), data_dir(None))
             said = (reason or "available").removeprefix(f"{name} is ")
@@ -144,21 +121,14 @@ def _models() -> Listing:
     return Listing(
         ("preset", "family", "width", "depth", "heads", "besides"),
         rows,
-        "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed\n"
-        "Every field of one: vitinit list models NAME; models of timm: vitinit list timm 'vit_tiny*'",
+        "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
+        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
         lambda name: resolve_model({"preset": name, **SIZES}),
     )
 
 
-def _timm() -> Listing:
-    from timm import list_models
-
-    hint = "In a grid: model: {timm: NAME, img_size: 32, ...}, with arguments of timm.create_model"
-    return Listing(("model",), dict.fromkeys(list_models(), ()), hint)
-
-
 def _fits() -> Listing:
-    from vitinit.benchmark.grids.fitting import IMAGE_SIZE, PATCH_SIZE, fits
+    from vitinit.benchmark.grids.fitting import fits
 
     verdicts = fits()
 
@@ -166,7 +136,7 @@ def _fits() -> Listing:
         return "\n".join(f"{arch}: {f'no, {misfit}' if misfit else 'yes'}" for arch, misfit in verdicts[name].items())
 
     rows = {name: tuple("no" if misfit else "yes" for misfit in row.values()) for name, row in verdicts.items()}
-    hint = f"Asked of the smallest preset at {IMAGE_SIZE} pixels with patch {PATCH_SIZE}. Why: vitinit list fits NAME"
+    hint = "Asked of the smallest preset. Why: vitinit list fits NAME"
     return Listing(("initializer", *next(iter(verdicts.values()))), rows, hint, details)
 
 
@@ -191,26 +161,21 @@ def _optimizers() -> Listing:
 def _augmentations() -> Listing:
     from vitinit.benchmark.augmentations.registry import REGISTRY
 
-    rows = {}
-    for name, cls in REGISTRY.by_name().items():
-        defaults = {field: info.get_default(call_default_factory=True) for field, info in cls.model_fields.items()}
-        rows[name] = _yaml(defaults).strip("{}"), " ".join((inspect.getdoc(cls) or "").split())
+    classes = REGISTRY.by_name()
+    rows = {name: (_text(cls),) for name, cls in classes.items()}
     hint = "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]"
-    return Listing(("augmentation", "parameters", "what it does"), rows, hint)
+    return Listing(("augmentation", "what it does"), rows, hint, classes.__getitem__)
 
 
 def _metrics() -> Listing:
     from vitinit.benchmark.metrics.registry import REGISTRY
 
-    rows = {
-        name: (metric.label if metric.percent else "no", ", ".join(metric.of), inspect.getdoc(metric))
-        for name, metric in REGISTRY.by_name().items()
-    }
+    rows = {name: (", ".join(metric.of), _text(metric)) for name, metric in REGISTRY.by_name().items()}
     hint = (
         "Tables and figures of one: python -m vitinit.analysis.tables --metric NAME\n"
         "That of averaged weights (recipe: {ema: 0.999}) is ema_score"
     )
-    return Listing(("metric", "in tables", "of", "what it is"), rows, hint)
+    return Listing(("metric", "of", "what it is"), rows, hint)
 
 
 def _trackers() -> Listing:
@@ -219,22 +184,22 @@ def _trackers() -> Listing:
     rows = {}
     for name, tracker in REGISTRY.by_name().items():
         missing = tracker.library and find_spec(tracker.library) is None
-        rows[name] = f"no, needs {tracker.library}" if missing else "yes", _first_line(tracker)
+        rows[name] = f"no, needs {tracker.library}" if missing else "yes", _text(tracker)
     return Listing(("tracker", "", "what it is"), rows, "With a run: vitinit run GRID --track NAME,NAME")
 
 
 def _grids() -> Listing:
     from vitinit.benchmark.grids import grid
 
-    rows = {name: (grid.title(name),) for name in grid.names()}
-    return Listing(("grid", "what"), rows, "Runs of one: vitinit plan GRID")
+    return Listing(
+        ("grid", "what"), {name: (grid.title(name),) for name in grid.names()}, "Its runs: vitinit plan GRID"
+    )
 
 
 KINDS: dict[str, Callable[[], Listing]] = {
     "initializers": _initializers,
     "datasets": _datasets,
     "models": _models,
-    "timm": _timm,
     "fits": _fits,
     "recipes": _recipes,
     "optimizers": _optimizers,

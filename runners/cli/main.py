@@ -6,65 +6,30 @@ import errno
 import os
 import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
-from vitinit.runners.cli import check as cli_check
-from vitinit.runners.cli import listing as cli_listing
-from vitinit.runners.cli import plan as cli_plan
-from vitinit.runners.cli import rank as cli_rank
-from vitinit.runners.cli import records as cli_records
-from vitinit.runners.cli import run as cli_run
-from vitinit.runners.cli.data import data_app
-from vitinit.runners.cli.slurm import slurm_app
-from vitinit.runners.cli.store import store_app
 from vitinit.slurm.errors import SlurmError
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.add_typer(data_app, name="data")
-app.add_typer(store_app, name="store")
-app.add_typer(slurm_app, name="slurm")
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
-
-        print(f"vitinit {version('vitinit')}")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """A reproducible benchmark of how Vision Transformers are initialised."""
-
-
-for command in (
-    cli_plan.plan,
-    cli_run.run,
-    cli_plan.status,
-    cli_rank.rank,
-    cli_check.check,
-    cli_records.show,
-    cli_records.reproduce,
-):
-    app.command()(command)
-app.command("list")(cli_listing.list_)
-
-
+COMMANDS = {
+    "plan": "plan",
+    "run": "run",
+    "status": "plan",
+    "rank": "rank",
+    "check": "check",
+    "show": "records",
+    "reproduce": "records",
+    "list": "listing",
+}
+"""Commands by name: the module of each, where it is a function of that name, `list_` for `list`."""
+GROUPS = "data", "store", "slurm"
+"""Commands with commands of their own: `data_app` of the module `data`, and so on."""
 ANALYSIS = {
     "tables": "Write tables of records as LaTeX, and print the main one of each study.",
     "figures": "Draw figures of records.",
@@ -76,14 +41,43 @@ ANALYSIS = {
 """Commands of `python -m analysis.NAME`, which parse what follows by themselves."""
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"vitinit {version('vitinit')}")
+        raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """A reproducible benchmark of how Vision Transformers are initialised."""
+
+
 def _analyse(context: typer.Context) -> None:
     sys.argv[1:] = context.args
     runpy.run_module(f"vitinit.analysis.{context.info_name}", run_name="__main__", alter_sys=True)
 
 
-for name, text in ANALYSIS.items():
-    passed_on = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(name, help=text, add_help_option=False, context_settings=passed_on)(_analyse)
+def command_line(asked: str) -> typer.Typer:
+    """Return the command line with the command that is asked for; with all of them where it is none."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_options)
+    names = *COMMANDS, *ANALYSIS, *GROUPS
+    for name in [asked] if asked in names else names:
+        if name in ANALYSIS:
+            passed_on = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(name, help=ANALYSIS[name], add_help_option=False, context_settings=passed_on)(_analyse)
+            continue
+        module = import_module(f"vitinit.runners.cli.{COMMANDS.get(name, name)}")
+        if name in GROUPS:
+            app.add_typer(getattr(module, f"{name}_app"), name=name)
+        else:
+            app.command(name)(getattr(module, "list_" if name == "list" else name))
+    return app
 
 
 def main() -> None:
@@ -91,7 +85,7 @@ def main() -> None:
     forgiving_terminal()
     try:
         try:
-            app()
+            command_line("".join(sys.argv[1:2]))()
         finally:
             if sys.stdout:  # None where it is closed, as by `>&-`
                 sys.stdout.flush()

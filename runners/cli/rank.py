@@ -15,7 +15,6 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.basics.machine import default_device
 from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
 
@@ -38,16 +37,6 @@ def rank(
     base: Annotated[
         str | None, typer.Option(help="Base under the method, written like METHOD. Default: kaiming_uniform.")
     ] = None,
-    model: Annotated[str | None, typer.Option(help="Changes to the tier's model: {FIELD: VALUE}.")] = None,
-    worth: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=100,
-            metavar="POINTS",
-            help="Smallest gain worth having: once a larger one is excluded, rank stops. Default: 1.",
-        ),
-    ] = None,
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
@@ -58,29 +47,26 @@ def rank(
     repeats a look. Exit code 1: a run has failed.
     """
     from vitinit.runners.launching import rank as ranking
-    from vitinit.runners.launching.launch import default_workers, launch
+    from vitinit.runners.launching.launch import find_place, launch
     from vitinit.runners.terminal.display import Display
 
-    allowed, folder = ranking.seconds(budget), datasets.data_dir(data_dir)
-    ranked = ranking.prepare(method, tier, base, model, results, folder, worth)
+    allowed, folder, display = ranking.seconds(budget), datasets.data_dir(data_dir), Display(console)
+    ranked = ranking.prepare(method, tier, base, results, folder)
     study, plan = ranked.grid.stem, ranked.looks
     if ranked.useless:
         console.print(f"without a placebo: {ranked.useless}", style="yellow")
-    device = default_device()
-    at_once = default_workers(device, None)
-    done = ranking.recorded(ranked, results, retry_failed)
+    options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
+    place, done = find_place(options, display), ranking.recorded(ranked, results, retry_failed)
     beside = [ROOT / REFERENCE / name for name in (ranking.TIERS[tier], *ranking.BESIDE[tier])]
     if target := plan.target:
-        took, machine = estimate(ranked.of(plan.seeds[done:target]).cells, [results / study, *beside], device)
-        if took and sum(took.values()) / at_once > allowed:
-            needed = duration(sum(took.values()) / at_once)
-            console.print(f"the look at {target} seeds takes about {needed} (measured on {machine}): --budget")
-    options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
+        took = estimate(ranked.of(plan.seeds[done:target]).cells, [results / study, *beside], place.device)
+        if (needed := sum(took.values()) / place.workers) > allowed:
+            console.print(f"the look at {target} seeds takes about {duration(needed)}: --budget")
     argv = ["vitinit", "run", str(ranked.grid), "--results", str(results)]
     began, longest, code = time.monotonic(), 0.0, 0
     while (target := plan.target) and not code:
         while done < target and not code and (not longest or time.monotonic() - began + longest <= allowed):
-            before, upto = time.monotonic(), min(target, done + at_once)
+            before, upto = time.monotonic(), min(target, done + place.workers)
             try:
                 code = launch(ranked.of(plan.seeds[done:upto]), options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:
@@ -95,9 +81,8 @@ def rank(
             break
         plan = after
     words = ["vitinit", "rank", method, "--tier", tier]
-    given = {"--base": base, "--model": model, "--worth": worth, "--data-dir": data_dir, "--results": results}
-    for option, value in given.items():
-        words += [option, str(value)] if value not in (None, LOCAL) else []
+    given = {"--base": base, "--data-dir": data_dir, "--results": results}
+    words += [word for option, value in given.items() if value not in (None, LOCAL) for word in (option, str(value))]
     if target and not code:
         console.print(f"{done} of {target} seeds; another round takes about {duration(longest)}: --budget")
     if failed := len(Store(results).read(study).failed):

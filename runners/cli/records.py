@@ -14,13 +14,10 @@ import yaml
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, plain
-from vitinit.runners.basics.environment import code, this_cpu_model
-from vitinit.runners.basics.machine import MOST_THREADS
+from vitinit.runners.basics.environment import code
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
-SHOWN = 10
-"""Number of run ids that are listed for an ambiguous prefix."""
 LONG = ("history", "probes", "masked", "correct", "init", "weights", "ema_weights", "sessions", "traceback", "spec")
 """Fields of a record that are for `--full`; of the spec, what is not at its default is shown."""
 ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "source")
@@ -52,8 +49,7 @@ def find(prefix: str, results: Path) -> list[FoundRecord]:
         searched = " or ".join(map(str, roots))
         raise VitinitError(f"no record of a run {prefix!r} in {searched}; see: vitinit plan GRID")
     if len(run_ids) > 1:
-        rest = f" and {len(run_ids) - SHOWN} more" if len(run_ids) > SHOWN else ""
-        raise VitinitError(f"{prefix!r} is ambiguous: {', '.join(run_ids[:SHOWN])}{rest}")
+        raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
     found = []
     for folder in dict.fromkeys(path.parent for path in paths):
         if record := Store(folder.parent).outcome(folder.name, run_ids[0]):
@@ -104,20 +100,17 @@ def how_to_repeat(found: FoundRecord, record: RunRecord) -> list[str]:
     from vitinit.runners.one_run.reproduce import named_code
 
     environment, named = record.environment, named_code(record)
-    words = ["vitinit", "reproduce", record.run_id]
+    words = ["vitinit", "reproduce", record.run_id, *(["--trust"] if named else [])]
     words += ["--results", str(found.root)] if found.root != LOCAL else []
-    command = shlex.join([*words, "--trust"] if named else words)
-    said = [f"--trust: it imports, and so executes, {', '.join(named)}."] if named else []
+    said = [f"repeat it: {shlex.join(words)}"]
+    said += [f"--trust: it imports, and so executes, {', '.join(named)}."] if named else []
     if environment.get("source") == code()["source"]:
-        return [f"repeat it: {command}", *said, "The code that is here is that of the record."]
-    commit = str(environment.get("commit"))
-    if re.fullmatch("[0-9a-f]{7,64}", commit):  # records come from other people, and this one is for a shell
-        # the record is part of a later commit: the checkout takes it away
-        back = f"git checkout @{{-1}} -- {shlex.quote(str(found.path))} && " if found.root == REFERENCE else ""
-        command = f"git checkout {commit} && {back}{command}"
-    if environment.get("dirty"):
-        said.append("It was run with changes that are in no commit, so the commit alone does not give the code back.")
-    return [f"repeat it: {command}", *said, "The code here differs from that of the record."]
+        return [*said, "The code that is here is that of the record."]
+    changed = ", with changes that are in no commit" if environment.get("dirty") else ""
+    return [
+        *said,
+        f"The code here differs from that of the record, which is of commit {environment.get('commit')}{changed}.",
+    ]
 
 
 def reproduce(
@@ -126,9 +119,6 @@ def reproduce(
     device: Annotated[
         Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the device that the run was recorded on.")
     ] = "auto",
-    threads: Annotated[
-        int | None, typer.Option(min=1, max=MOST_THREADS, help="Default: as many as the run was recorded with.")
-    ] = None,
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
     trust: Annotated[
         bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")
@@ -137,17 +127,16 @@ def reproduce(
 ) -> None:
     """Repeat a recorded run from its record alone and compare every number. Exit code 0: bitwise equal, 1: not.
 
-    After a stop, the same command resumes. If several studies recorded the run, a record from a processor like this one
-    is compared.
+    After a stop, the same command resumes. If several studies recorded the run, the newest record is compared.
     """
-    found, here = find(run_id, results), this_cpu_model()
+    found = find(run_id, results)
     done = [(one, one.record) for one in found if isinstance(one.record, RunRecord)]
     if not done:
         raise VitinitError(
             f"run {found[0].record.run_id} is recorded as {found[0].record.status}: there are no numbers to compare "
             "with"
         )
-    first, then = min(done, key=lambda one: (one[1].environment.get("cpu") or {}).get("model") != here)
+    first, then = done[0]
     if out.resolve() == first.root.resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
@@ -156,7 +145,7 @@ def reproduce(
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
-    execution = repetition.execution(then, device, threads)
+    execution = repetition.execution(then, device, None)
     where = f"{execution.device}, {count(execution.threads, 'thread')}"
     where += ", deterministic" if execution.deterministic else ""
     console.print(f"repeating {first.path} on {where}; its record goes to {out / then.study}", soft_wrap=True)

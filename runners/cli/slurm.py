@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
-from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.launching import jobs
-from vitinit.runners.options import LOCAL, GridArgument, ProfileOption, ResultsOption, RunIdArgument, console
+from vitinit.runners.options import LOCAL, GridArgument, ProfileOption, ResultsOption, console
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
-slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel, read logs.", no_args_is_help=True)
-
-LINES = 200
-"""Number of last lines of each log that are shown."""
+slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel.", no_args_is_help=True)
 
 
 @slurm_app.command()
@@ -41,8 +39,6 @@ def profiles_() -> None:
 @slurm_app.command()
 def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     """Cancel all jobs of a grid. Its runs write a checkpoint, and the same `run` command resumes them."""
-    from pathlib import Path
-
     study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
     look = jobs.look(results, study)
     if not look.jobs:
@@ -53,22 +49,3 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     runs = {run_id for job in look.jobs if job.job_id in look.states for run_id in job.run_ids}
     cancelled = f"cancelled {count(len(look.states), 'job')} with {count(len(runs), 'run')}"
     console.print(cancelled if look.states else "no job of it is left to cancel")
-
-
-@slurm_app.command()
-def logs(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
-    """Print what the last job of a run has written."""
-    handed = [one for study in Store(results).folders() for one in jobs.look(results, study).handed.items()]
-    handed.sort(key=lambda one: one[1].written)  # studies may share a run
-    found = {full: job for full, job in handed if full.startswith(run_id)}
-    if not found:
-        raise VitinitError(f"run {run_id} in {results} was not submitted to a cluster")
-    if len(found) > 1:
-        raise VitinitError(f"run {run_id}: several runs begin like this: {', '.join(sorted(found))}")
-    ((full, job),) = found.items()
-    paths = slurm_jobs.log_files(job.folder, job.job_id)
-    console.print(f"run {full}, job {job.job_id}" + ("" if paths else ": nothing written yet"))
-    for path in paths:
-        console.print(str(path), style="bold")
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-LINES:]:
-            console.print(line, soft_wrap=True)

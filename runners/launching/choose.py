@@ -20,9 +20,6 @@ from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
 from vitinit.runners.launching.plan import Planned, plan
 
-MOST_NAMED = 30
-"""An error names no more values than this."""
-
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
     """A grid by name or file, with what `--seeds` and `--set` say."""
@@ -30,7 +27,11 @@ def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = Non
         own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
         if own:
             raise VitinitError(f"unknown grid {grid!r}; did you mean {own[0]}?")
-    return grids.load(grid, _seeds(seeds), fixed_values(fixed or []))
+    try:
+        chosen = None if seeds is None else list(seeds_of(seeds))
+    except ValueError as error:
+        raise VitinitError(f"--seeds {plain(seeds or '', 60)!r}: {error}") from None
+    return grids.load(grid, chosen, fixed_values(fixed or []))
 
 
 def planned_of(
@@ -44,8 +45,13 @@ def planned_of(
     """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
     chosen = grid.cells
     for condition in only or ():
+        key, _, pattern = condition.partition("=")
         if grid.cells and not any(matches(cell, condition) for cell in grid.cells):
-            raise _nothing_matches(grid, condition)
+            values = [_values(cell) for cell in grid.cells]
+            if known := {its[key] for its in values if key in its}:
+                said = unknown_name(key, pattern, known)
+                raise VitinitError(f"--only: no run of grid {grid.name!r} matches: {plain(str(said), 500)}")
+            raise unknown_name("key of --only", key, {short(name) for its in values for name in its})
         chosen = [cell for cell in chosen if matches(cell, condition)]
     if grid.cells and not chosen:
         raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches all of them")
@@ -57,8 +63,7 @@ def matches(cell: Cell, condition: str) -> bool:
     key, equals, pattern = condition.partition("=")
     values = _values(cell)
     if not equals:
-        keys = ", ".join(_names(cell))
-        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {keys} and every field")
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(KEYS)} and every field")
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
     value, pattern = values[key].lower(), pattern.lower()
@@ -71,31 +76,15 @@ def matches(cell: Cell, condition: str) -> bool:
     return any(fnmatch.fnmatchcase(value, each) for each in (pattern, pattern.replace("[", "[[]")))
 
 
-def _names(cell: Cell) -> dict[str, str]:
-    spec = cell.spec
-    return {
-        "row": cell.row,
-        "dataset": spec.dataset.label,
-        "base": spec.base.name,
-        "method": spec.method.name if spec.method else "none",
-        "arch": spec.model.arch,
-        "seed": str(spec.seed),
-        "id": cell.run_id,
-    }
+KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
+"""Keys of `--only` beside the fields of a spec."""
 
 
 def _values(cell: Cell) -> dict[str, str]:
-    return {**named_fields(cell.spec), **_names(cell)}
-
-
-def _nothing_matches(grid: Grid, condition: str) -> VitinitError:
-    key, _, pattern = condition.partition("=")
-    values = [_values(cell) for cell in grid.cells]
-    known = {its[key] for its in values if key in its}
-    if not known:
-        return unknown_name("key of --only", key, {short(name) for its in values for name in its})
-    shown = known if len(known) <= MOST_NAMED else ()
-    return VitinitError(f"--only: no run of grid {grid.name!r} matches: {unknown_name(key, pattern, shown)}")
+    spec = cell.spec
+    method = spec.method.name if spec.method else "none"
+    named = cell.row, spec.dataset.label, spec.base.name, method, spec.model.arch, str(spec.seed), cell.run_id
+    return {**named_fields(spec), **dict(zip(KEYS, named, strict=True))}
 
 
 def fixed_values(given: list[str]) -> dict[str, Any]:
@@ -109,10 +98,3 @@ def fixed_values(given: list[str]) -> dict[str, Any]:
             raise VitinitError(f"--set {field} is there twice")
         fixed[field] = mapping(f"value: {value}".encode(), Path(f"--set {field}"))["value"]
     return fixed
-
-
-def _seeds(text: str | None) -> list[int] | None:
-    try:
-        return None if text is None else list(seeds_of(text))
-    except ValueError as error:
-        raise VitinitError(f"--seeds {plain(text or '', 60)!r}: {error}") from None

@@ -16,32 +16,26 @@ from pathlib import Path
 
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.terminal import Terminal, duration
+from vitinit.benchmark.records.store import Contents, Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.gpu import BrokenDevice
-from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.launching.execute import decided, execute
 from vitinit.runners.launching.local import Local
-from vitinit.runners.launching.plan import plan
+from vitinit.runners.launching.plan import Planned, plan
 from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
-from vitinit.runners.options import REFERENCE
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import script, submit
 from vitinit.slurm.task import export_ranks
-
-BUSY_S = 600.0
-"""Short runs are packed so that a job is busy for about so long: to start one takes seconds."""
 
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
@@ -61,27 +55,52 @@ class Cluster:
     """Resources that a job requests."""
     workers: int
     """Number of runs that a job carries out at once."""
-    packs: list[list[Cell]]
-    """The runs of each job that is to be handed over; any others are in jobs already."""
-    lock: claims.Claim
+    cells: list[Cell]
+    """The runs that are to be handed over; others that are waited for are in jobs already."""
+    lock: claims.Claim | None
     """Keeps other launchers from handing out the study; let go of once the runs are handed over."""
     wait: bool
     """Follow the runs to their ends."""
 
     def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
         """See `execute.Executor`; nothing is yielded unless the runs are waited for."""
-        if self.packs:
-            folder, job_ids = dispatch(self.packs, setting, self.workers, self.profile)
+        if self.cells:
+            packs, said = self._packs(setting)
+            display.say(said)
+            if setting.code["dirty"]:
+                display.say("the checkout has uncommitted changes: they are recorded, and jobs run them", "yellow")
+            folder, job_ids = dispatch(packs, setting, self.workers, self.profile)
             several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
             display.say(f"handed to SLURM: job{several}; logs: {folder}")
-            display.say("see: vitinit status, vitinit slurm logs, vitinit slurm cancel")
-        self.lock.finish()
+            display.say("see: vitinit status, vitinit slurm cancel")
+        if self.lock:
+            self.lock.finish()
         if self.wait:
             try:
                 yield from _followed(cells, setting, display)
             except KeyboardInterrupt:
                 cancel = f"vitinit slurm cancel {setting.study}"
                 raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
+
+    def shown(self, setting: Setting) -> str:
+        """Return what would be handed over, and the script that sbatch would get, of one array."""
+        packs, said = self._packs(setting)
+        folder = jobs.folder(setting.root, setting.study) / "TIME"
+        return f"{said}\n{script(self.profile, len(packs), folder, setting.study, folder / 'code')}"
+
+    def _packs(self, setting: Setting) -> tuple[list[list[Cell]], str]:
+        """Return the runs of each job, the longest first and dealt out in turn, and one line on them."""
+        from vitinit.runners.launching.preflight import preflight
+
+        work = preflight(self.cells, setting)
+        cells = sorted(self.cells, key=lambda cell: -work[cell.run_id])
+        number = -(-len(cells) // (self.profile.runs_per_job or self.workers))
+        packs = [cells[at::number] for at in range(number)]
+        at_once = f", {self.workers} at once" if self.workers > 1 else ""
+        return packs, (
+            f"{count(len(cells), 'run')} in {count(number, 'job')} of up to {len(packs[0])} on "
+            f"{setting.execution.device}{at_once}; profile {self.profile.name}: {jobs.summary(self.profile)}"
+        )
 
 
 def _followed(cells: list[Cell], setting: Setting, display: Display) -> Iterator[End]:
@@ -111,67 +130,6 @@ class Pack:
     setting: Setting
     workers: int
     """Number of runs carried out at once."""
-    source: str
-    """`source_hash` of the code that the job has to run."""
-
-
-def share_out(
-    cells: list[Cell], work: dict[str, float], setting: Setting, profile: Profile, workers: int
-) -> tuple[list[list[Cell]], str]:
-    """Return the runs of each job, about equally long, and one line on them: runs, jobs, hours where they are known.
-
-    Args:
-        cells: the runs.
-        work: how long each takes by run_id, in any unit; where records of such runs tell their time, that counts.
-        setting: where and how.
-        profile: of the jobs.
-        workers: how many runs a job carries out at once.
-    """
-    folders = [root / study for root in (setting.root, REFERENCE) for study in Store(root).folders()]
-    seconds, machine = estimate(cells, folders, setting.execution.device)
-    size = profile.runs_per_job or runs_per_job(seconds, len(cells), profile, workers)
-    packs = packed(cells, seconds if len(seconds) == len(cells) else work, -(-len(cells) // size))
-
-    def lasting(pack: list[Cell]) -> float:
-        return sum(seconds.get(cell.run_id, 0.0) for cell in pack)
-
-    text = f"{count(len(cells), 'run')} in {count(len(packs), 'job')} of up to {max(map(len, packs))} on "
-    text += f"{setting.execution.device}{f', {workers} at once' if workers > 1 else ''}"
-    text += f"; profile {profile.name}: {jobs.summary(profile)}"
-    if not seconds:
-        return packs, f"{text}; duration unknown: no such run is recorded on this kind of device"
-    total, longest = (each / workers for each in (sum(seconds.values()), max(map(lasting, packs))))
-    text += f"; {duration(total)} of jobs, the longest {duration(longest)} (measured on {machine})"
-    missing = len(cells) - len(seconds)
-    return packs, f"{text}; without {count(missing, 'run')} unlike any that is recorded" if missing else text
-
-
-def packed(cells: list[Cell], work: dict[str, float], number: int) -> list[list[Cell]]:
-    """Share runs out to so many jobs: the longest first, always to the job with least."""
-    packs: list[list[Cell]] = [[] for _ in range(number)]
-    load = [0.0] * number
-    for cell in sorted(cells, key=lambda cell: -work[cell.run_id]):
-        least = min(range(number), key=lambda at: (load[at], len(packs[at])))
-        packs[least].append(cell)
-        load[least] += work[cell.run_id]
-    return packs
-
-
-def runs_per_job(seconds: dict[str, float], runs: int, profile: Profile, workers: int) -> int:
-    """Return the number of runs of a job: enough to keep it busy for BUSY_S, fewer than fill half its time.
-
-    Where nothing is measured, in `seconds` by run_id, a run is a job, unless several `workers` carry them out at once.
-    """
-    if not seconds:
-        return min(workers, runs)
-    one = sum(seconds.values()) / len(seconds) / workers
-    return max(workers, min(runs, round(BUSY_S / one), int(30 * profile.minutes / one)))
-
-
-def shown_script(packs: list[list[Cell]], setting: Setting, profile: Profile) -> str:
-    """Return the script that sbatch would get, of an array that the cluster does not take apart."""
-    folder = jobs.folder(setting.root, setting.study) / "TIME"
-    return script(profile, len(packs), folder, setting.study, folder / "code")
 
 
 def dispatch(packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile) -> tuple[Path, list[str]]:
@@ -186,17 +144,16 @@ def dispatch(packs: list[list[Cell]], setting: Setting, workers: int, profile: P
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name, code = f"{setting.study}-{folder.name[-6:]}", folder / "code"
-    refused: Refused | None = None
     job_ids: list[str] = []
+    refused = None
     try:
         for package in PACKAGES:
             here, there = (root / "vitinit" / package for root in (IMPORTED_FROM, code))
             shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(IMPORTED_FROM / "vitinit" / "__init__.py", code / "vitinit")
-        source = source_hash(code / "vitinit")
-        if source != setting.code["source"]:
+        if source_hash(code / "vitinit") != setting.code["source"]:
             raise VitinitError("the code has been changed while this command was at work; call it again")
-        arguments = [Pack(tuple(cells), setting, workers, source) for cells in packs]
+        arguments = [Pack(tuple(cells), setting, workers) for cells in packs]
         try:
             with _interruptible():
                 job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
@@ -266,24 +223,20 @@ def carry_out_pack(pack: Pack) -> None:
 
 
 def _carry_out(pack: Pack, stop: Stop) -> None:
-    if source_hash() != pack.source:
-        raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
-    execution = pack.setting.execution
-    if execution.compiled and (lacking := lacks_compiler(execution.device)):
-        raise VitinitError(f"--compile: {lacking}")
-    _, processes = export_ranks()
-    # The datasets were read before the pack was handed out, and each run reads its own and fails by itself.
     cells, setting, display = list(pack.cells), pack.setting, Display(Terminal(160))
+    if source_hash() != setting.code["source"]:
+        raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
+    _, processes = export_ranks()
     if processes == 1:
         execute(cells, setting, Local(pack.workers), display, stop=stop)
         return
     from vitinit.runners.launching.inline import Inline, follow, led, shared
 
-    with led(execution.device) as world:
+    with led(setting.execution.device) as world:
         if world.rank:
             follow(world)
         else:
-            setting = replace(setting, execution=shared(execution, world))
+            setting = replace(setting, execution=shared(setting.execution, world))
             execute(cells, setting, Inline(world), display, stop=stop)
 
 
@@ -311,30 +264,28 @@ def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str
                 store.write(failure(cell, setting, error, message))
 
 
-def settle(cells: list[Cell], setting: Setting) -> dict[str, FailureRecord]:
-    """Record as failed the runs whose job the cluster ended for its use of memory: they would do so again.
+def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iterator[Planned]:
+    """Record as failed, in `contents` too, runs whose job the cluster ended for its use of memory.
 
-    Args:
-        cells: runs without a record, of which no job is left.
-        setting: where and how they were to be carried out.
-
-    Returns:
-        Their new records, by run_id.
+    They would do so again.
     """
     handed = jobs.look(setting.root, setting.study).handed
-    at_work: dict[str, tuple[Cell, jobs.Job, str]] = {}
-    for cell in cells:
+    for item in planned:
+        run_id = item.cell.run_id
+        job, owner = handed.get(run_id), claims.last(claims.folder(setting.root, setting.study, run_id))
         # the job's other runs had not begun, or have been saved and let go of
-        owner = claims.last(claims.folder(setting.root, setting.study, cell.run_id))
-        job = handed.get(cell.run_id)
-        if job and owner and not owner.released and owner.job == job.job_id:
-            at_work[cell.run_id] = cell, job, owner.host
-    words = jobs.ended([job for _, job, _ in at_work.values()])
-    found = {}
-    for run_id, (cell, job, host) in at_work.items():
+        at_work = item.state == "to do" and owner and not owner.released
         # without an accounting, or without cgroups, only the job's log tells
-        if "OUT_OF_MEMORY" in words[job.job_id] or jobs.log_tells(job, OUT_OF_MEMORY):
-            message = f"its job {job.job_id} on {host} used more memory than it had asked for"
-            found[run_id] = failure(cell, setting, "OutOfMemory", message)
-            Store(setting.root).write(found[run_id])
-    return found
+        if (
+            job
+            and owner
+            and at_work
+            and owner.job == job.job_id
+            and ("OUT_OF_MEMORY" in item.reason or jobs.log_tells(job, OUT_OF_MEMORY))
+        ):
+            message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
+            failed = contents.failed[run_id] = failure(item.cell, setting, "OutOfMemory", message)
+            Store(setting.root).write(failed)
+            yield replace(item, state="failed", reason=f"{failed.error}: {message}")
+        else:
+            yield item

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics.setting import Setting, check_execution
@@ -11,13 +12,14 @@ from vitinit.runners.loaders import open_data
 from vitinit.slurm import jobs as slurm_jobs
 
 
-def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
+def preflight(cells: list[Cell], setting: Setting) -> dict[str, float]:
     """Open every dataset once before anything trains, so that bad data stops a study at its start.
 
     What is to be resident is decoded, the others are not.
 
     Returns:
-        Number of training images by dataset; 0 of one that cannot be read, each of whose runs will fail of that.
+        How long each run takes by run_id, in any unit: images seen times operations of one image. 0 where the dataset
+        cannot be read, of which each of its runs will fail.
 
     Raises:
         VitinitError: no dataset can be read, or one has fewer training images than a batch; or an
@@ -36,16 +38,19 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[DatasetSpec, int]:
     ):
         try:
             data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere, setting.sharing)
+            images.setdefault(dataset, len(data.train.labels))
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
             unread.append(error if isinstance(error, VitinitError) else VitinitError(said))
             images[dataset] = 0
-        else:
-            images.setdefault(dataset, len(data.train.labels))
     if unread and not any(images.values()):
         raise unread[0]
+    work = {}
     for cell in cells:
-        size, count = cell.spec.recipe.batch_size, images[cell.spec.dataset]
-        if 0 < count < size:
-            raise VitinitError(f"{cell.describe()}: batch_size {size} is more than the {count} training images")
-    return images
+        recipe, number = cell.spec.recipe, images[cell.spec.dataset]
+        if 0 < number < recipe.batch_size:
+            raise VitinitError(
+                f"{cell.describe()}: batch_size {recipe.batch_size} is more than the {number} training images"
+            )
+        work[cell.run_id] = recipe.epochs * number * counts(cell.spec.model).operations
+    return work

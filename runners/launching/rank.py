@@ -84,9 +84,7 @@ def named(text: str, what: str = "METHOD") -> dict[str, Any]:
     return {**fields, "name": str(Path.cwd() / name) if plugins.in_a_file(name) else name}
 
 
-def prepare(
-    text: str, tier: str, base: str | None, model: str | None, results: Path, data: Path, worth: float | None = None
-) -> Ranked:
+def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -> Ranked:
     """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
     The study is named after the method and a hash of its runs and of the files of its initialisers: an edited method is
@@ -96,37 +94,33 @@ def prepare(
         text: The method as the command line names it.
         tier: A key of `TIERS`.
         base: The base; None: kaiming_uniform.
-        model: Changes to the tier's model, as YAML.
         results: Where grid and records go.
         data: Where datasets lie.
-        worth: Smallest gain worth having, in points; None: that of the plan, 1 in a new one.
 
     Raises:
-        VitinitError: the method or the base is not to be had or does not fit the model, the data set is not here, or
-            the plan of this study has another smallest gain; nothing is written then.
+        VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
+            nothing is written then.
     """
     method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
-    plan = Looks(tier=tier, worth=worth or 1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
-    block = {**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}
-    if model is not None:
-        block["model"] = {**block["model"], **mapping(os.fsencode(model), Path("--model"))}
+    plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
     base_row, placebo_row = f"{row}'s base", f"{row}, placebo"
-    placebo = {"name": "placebo", "of": method, "keep": "spectrum"}
     content: dict[str, Any] = {
         "title": f"{row} under the standard protocol, version {PROTOCOL}, tier {tier}",
         "contrasts": [[row, base_row]],
         "rows": {base_row: {"base": below}, row: {"base": below, "method": method}},
-        "blocks": [block],
+        "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
     }
     cells = _draft(content)
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
         raise VitinitError(misfits[0])
     if reason := unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
-    rows = {**content["rows"], placebo_row: {"base": below, "method": placebo}}
-    whole = {**content, "rows": rows, "contrasts": [[row, base_row], [row, placebo_row]]}
+    placebo = {placebo_row: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}}}
+    whole = {
+        **content, "rows": {**content["rows"], **placebo}, "contrasts": [[row, base_row], [row, placebo_row]]
+    }  # fmt: skip
     useless = ""
     try:
         beside = _draft(whole)
@@ -137,18 +131,12 @@ def prepare(
         _start(cells[1].spec)  # where the method itself fails, that is the error
     digest = hashlib.sha256(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
-    folder = results / grid.stem
-    before = looks.read(folder)
-    if before and worth not in (None, before.worth):
-        raise VitinitError(
-            f"--worth {worth:g}: {folder} was planned with {before.worth:g} before its first run, and no second rule "
-            "may look at its seeds"
-        )
     with os_errors(f"cannot write {grid}"):
         results.mkdir(parents=True, exist_ok=True)
         _write(grid, content)
+    before = looks.read(results / grid.stem)
     if before is None:
-        looks.write(folder, plan)
+        looks.write(results / grid.stem, plan)
     return Ranked(grid, before or plan, useless)
 
 
@@ -160,7 +148,7 @@ def _draft(content: dict[str, Any]) -> list[Cell]:
     """Return the runs of the first seed, of a grid that is not written yet."""
     with TemporaryDirectory() as folder:
         _write(Path(folder, "rank.yaml"), content)
-        return grids.load(f"{folder}/rank.yaml", content["blocks"][0]["seeds"][:1]).cells
+        return grids.load(f"{folder}/rank.yaml", [0]).cells
 
 
 def _start(spec: RunSpec) -> None:
@@ -174,17 +162,13 @@ def _start(spec: RunSpec) -> None:
     from vitinit.benchmark.models.build import build_model
     from vitinit.initializers import registry
     from vitinit.initializers.initialize import initialize
-    from vitinit.initializers.registry import Job
     from vitinit.initializers.streams import stream
 
-    def images(count: int) -> torch.Tensor:
-        side = spec.model.image_size
-        return torch.randn(min(count, 8), 3, side, side, generator=stream(spec.seed, "init/images"))
-
-    model = build_model(spec.model, classes=10)
+    noise = torch.randn(8, 3, spec.model.image_size, spec.model.image_size, generator=stream(spec.seed, "init/images"))
     base = registry.build(spec.base.name, spec.base.params, "base")
     method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
-    initialize(model, base, method, lambda name: stream(spec.seed, name), job=Job(training_images=images))
+    job = registry.Job(training_images=lambda count: noise[:count])
+    initialize(build_model(spec.model, classes=10), base, method, lambda name: stream(spec.seed, name), job=job)
 
 
 def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:

@@ -275,7 +275,7 @@ class Run:
         if began_with != self.data.checksum:
             raise VitinitError(
                 f"the images have changed since the run was stopped (checksum {began_with[:12]}, now "
-                f"{self.data.checksum[:12]}); put them back, or begin anew with --force {self.cell.run_id}"
+                f"{self.data.checksum[:12]}); put them back, or remove unfinished/{self.cell.run_id}"
             )
         self.init, self.sessions, self.changes, self.observed = init, sessions, changes, observed
         self.on_event(Event(self.cell.run_id, resumed=resumed))

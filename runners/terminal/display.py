@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -19,18 +19,17 @@ from vitinit.runners.basics.setting import Event, Unfinished
 class Display:
     """A context manager; tell it what starts, what a run says, and what ends. Without `bar` it prints lines only."""
 
-    def __init__(self, console: Terminal, brief: bool = False, bar: bool = True) -> None:
+    def __init__(self, console: Terminal, brief: bool = False) -> None:
         self.console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
-        self._finished: dict[tuple[str, str], list[RunRecord]] = {}
+        self._finished: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
         text, fields = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[text]"))
-        self._progress = Progress(text, BarColumn(), fields, console=console, transient=brief, disable=not bar)
+        self._progress = Progress(text, BarColumn(), fields, console=console, transient=brief)
         self._tasks: dict[str, TaskID] = {}
-        self._cells: dict[str, Cell] = {}
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
-        self._resumed: dict[str, float] = {}
+        self._before: dict[str, float] = {}
         """Progress of each run when it began here: more than 0 where it was resumed."""
         self._failed_trackers: set[str] = set()
         self._scored: dict[str, str] = {}
@@ -60,7 +59,7 @@ class Display:
 
     def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
         """Announce all runs, with how long each takes by run_id, in any unit."""
-        self._cells = {cell.spec.run_id: cell for cell in cells}
+        self._cells = {cell.run_id: cell for cell in cells}
         self._work = work
         self._ended = 0
         self._open = Counter(cell.place for cell in cells)
@@ -70,28 +69,28 @@ class Display:
 
     def start(self, cell: Cell) -> None:
         """A run starts."""
-        self._tasks[cell.spec.run_id] = self._progress.add_task(
+        self._tasks[cell.run_id] = self._progress.add_task(
             printable(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
         )
 
     def event(self, event: Event) -> None:
         """A run says something."""
-        run_id, epochs = event.run_id, self._cells[event.run_id].spec.recipe.epochs
+        run_id, row = event.run_id, event.epoch
         if event.trouble:
             if event.tracker not in self._failed_trackers:
                 self._failed_trackers |= {event.tracker} - {""}
                 self._say_of(run_id, event.trouble, "yellow")
         elif event.resumed:
             self._say_of(run_id, f"goes on from {event.resumed}")
-        elif event.epoch is None:
+        elif row is None:
             self._progress.update(self._tasks[run_id], text=f"initialising, step {event.init_done}/{event.init_total}")
         else:
-            row = event.epoch
+            epochs = self._cells[run_id].spec.recipe.epochs
             if row.scored():
                 self._scored[run_id] = f", {row.scored()}"
             text = f"epoch {row.epoch}/{epochs}{self._scored.get(run_id, '')}, {row.images_per_s or 0:,.0f} images/s"
             self._progress.update(self._tasks[run_id], completed=row.epoch, text=text)
-            self._resumed.setdefault(run_id, (row.epoch - 1) / epochs)
+            self._before.setdefault(run_id, (row.epoch - 1) / epochs)
             self._share[run_id] = row.epoch / epochs
             self._update()
 
@@ -103,15 +102,14 @@ class Display:
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
         run_id, place = outcome.run_id, self._cells[outcome.run_id].place
-        task = self._tasks.pop(run_id, None)
-        if task is not None:  # of one that was put off, it was said then
+        if (task := self._tasks.pop(run_id, None)) is not None:  # of one that was put off, it was said then
             self._progress.remove_task(task)
             if isinstance(outcome, FailureRecord):
                 self._say_of(run_id, f"failed, {outcome.error}: {outcome.message}", "red")
             elif isinstance(outcome, Unfinished):
                 self._say_of(run_id, f"{'stopped, ' * (outcome.status != 'elsewhere')}{outcome.reason}")
             elif self._brief:
-                self._finished.setdefault(place, []).append(outcome)
+                self._finished[place].append(outcome)
             else:
                 epochs = count(len(outcome.history), "epoch")
                 self._say_of(run_id, f"{outcome.last.scored(2)}, {epochs}, {outcome.seconds:.0f} s")
@@ -119,7 +117,7 @@ class Display:
             self._share[run_id] = 1.0
             self._ended += 1
         self._open[place] -= 1
-        if (runs := self._finished.get(place)) and not self._open[place]:
+        if (runs := self._finished[place]) and not self._open[place]:
             mean = sum(run.last.score or 0.0 for run in runs) / len(runs)
             label, seconds = metric_label(runs[0].last.metric), sum(run.seconds for run in runs)
             self.say(f"{', '.join(place)}: {label} {mean:.2f}% ({count(len(runs), 'seed')}), {seconds:.0f} s")
@@ -129,9 +127,11 @@ class Display:
         self.say(f"{self._cells[run_id].describe()}: {text}  {run_id[:8]}", style)
 
     def _update(self) -> None:
-        total = sum(self._work.values())
-        done = sum(self._work[run_id] * share for run_id, share in self._share.items())
-        before = sum(self._work[run_id] * self._resumed.get(run_id, 0.0) for run_id in self._share)
-        left = (time.monotonic() - self._start) * (total - done) / (done - before) if done > before else None
-        text = f"{self._ended}/{len(self._cells)} done" + ("" if left is None else f", {duration(left)} left")
+        def worked(share: dict[str, float]) -> float:
+            return sum(self._work[run_id] * share.get(run_id, 0.0) for run_id in self._share)
+
+        total, done, before = sum(self._work.values()), worked(self._share), worked(self._before)
+        text = f"{self._ended}/{len(self._cells)} done"
+        if done > before:
+            text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
         self._progress.update(self._all, completed=done / total if total else 1.0, text=text)

@@ -28,8 +28,8 @@ def pack(root: Path) -> Pack:
     """One run, which waits in its second epoch where `carried_out` carries it out."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
-    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), {}, 0.0)
-    return Pack((Cell(cell.row, spec),), setting, 1, source_hash())
+    code = {"source": source_hash()}
+    return Pack((Cell(cell.row, spec),), Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), code, 0.0), 1)
 
 
 def carried_out(root: Path, path: str) -> None:

@@ -235,29 +235,10 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert "vitinit data get stl10" in skipped.reason
 
 
-def test_a_forced_run_begins_anew_and_its_weights_are_put_aside_too(tmp_path, vitinit):
-    grid, results = write(tmp_path / "tiny.yaml", changed(blocks__0__seeds=[0, 1])), tmp_path / "results/local"
-    assert vitinit("run", grid, *MINE, "--seeds", "1", "--keep-weights")[0] == 0
-    (first,) = Store(results).read("tiny").done.values()
-    weights = results / f"tiny/weights/{first.run_id}.pt"
-    kept = weights.read_bytes()
-    code, out, err = vitinit("run", grid, *MINE, "--only", "seed=1", "--force", first.run_id)
-    assert code == 0, out + err
-    assert Store(results).read("tiny").done.keys() == {first.run_id}
-    (record,) = (results / "tiny").glob("*.superseded-*")
-    assert first.written in record.read_text()
-    (aside,) = weights.parent.iterdir()
-    assert aside.name.startswith(f"{weights.name}.superseded-")
-    assert aside.read_bytes() == kept
-
-
-def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path, vitinit):
+def test_what_is_refused_begins_nothing(tmp_path, vitinit):
     model = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
-    content = changed(rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model, blocks__0__seeds=[0, 1])
+    content = changed(rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model)
     grid = write(tmp_path / "tiny.yaml", content)
-    assert vitinit("run", grid, "--executor", "inline")[0] == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json")}
-    one = min(path.stem for path in before)
     (tmp_path / "two.yaml").write_text("gpus: 2\n")
     on_two_gpus = ("--executor", "slurm", "--profile", str(tmp_path / "two.yaml"))
     for more, message in (
@@ -265,18 +246,9 @@ def test_what_is_refused_leaves_the_record_of_a_forced_run_in_its_place(tmp_path
         (("--executor", "local", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
         ((*on_two_gpus, "--workers", "2"), "carry out one run at a time"),
     ):
-        code, _, err = vitinit("run", grid, *more, "--force", one)
+        code, _, err = vitinit("run", grid, *more)
         assert (code, message in err) == (2, True), (more, err)
-        assert {path: path.read_bytes() for path in (tmp_path / "results/local/tiny").glob("*.json*")} == before
-
-
-def test_a_foreign_record_puts_no_command_into_a_command(here, recorded, tmp_path):
-    """The command that repeats a run names its commit, which is for a shell; records come from other people."""
-    for commit, named in (("x; rm -rf ~", False), ("b" * 40, True)):
-        environment = {**recorded.environment, "commit": commit, "source": "1" * 64}
-        Store(tmp_path / "results/local").write(altered(recorded, environment=environment))
-        line = next(line for line in here("show", recorded.run_id)[1].splitlines() if line.startswith("repeat it: "))
-        assert (f"git checkout {commit} && " in line, "rm -rf" in line) == (named, False)
+        assert list((tmp_path / "results").rglob("*.json")) == []
 
 
 def test_show_of_this_code_says_so_and_full_has_every_epoch(here, recorded, tmp_path):
@@ -285,6 +257,12 @@ def test_show_of_this_code_says_so_and_full_has_every_epoch(here, recorded, tmp_
     assert f"top-1 {recorded.score:.2f}%" in short
     assert f"repeat it: vitinit reproduce {recorded.run_id}\nThe code that is here is that of the record.\n" in short
     assert ("train_loss" in short, "train_loss" in whole) == (False, True)
+    environment = {**recorded.environment, "source": "1" * 64, "commit": "b" * 40, "dirty": True}
+    Store(tmp_path / "results/local").write(altered(recorded, environment=environment))
+    changed = (
+        f"The code here differs from that of the record, which is of commit {'b' * 40}, with changes that are in no"
+    )
+    assert changed in here("show", recorded.run_id)[1]
 
 
 @pytest.mark.long

@@ -21,7 +21,6 @@ from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Event, Execution, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
@@ -31,12 +30,10 @@ from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.plan import plan
-from vitinit.runners.launching.tidying import begin_anew
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
-from vitinit.slurm.profiles import Profile
 
 
 @pytest.fixture
@@ -117,17 +114,6 @@ def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside
     assert "tried again" not in out.getvalue()
 
 
-def test_no_forced_run_is_touched_where_another_is_being_run(setting: Setting) -> None:
-    cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
-    checkpoint = claims.folder(setting.root, setting.study, cells[0].run_id) / "step-00000010.ckpt"
-    checkpoint.parent.mkdir(parents=True)
-    checkpoint.write_text("of the first")
-    claimed(setting, cells[1])
-    with pytest.raises(VitinitError, match=f"--force {cells[1].run_id}: being run by host"):
-        begin_anew(cells, Store(setting.root), setting.study)
-    assert checkpoint.read_text() == "of the first"
-
-
 HANGS = '''
 import os, signal, time
 import torch
@@ -201,7 +187,7 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
 
 
-# Clusters: sharing out, estimating, remembering, the copy of the code, jobs that are told to stop.
+# Clusters: what is known of jobs, and jobs that are told to stop.
 
 
 ROOT = Path(__file__).parents[3]
@@ -213,51 +199,19 @@ def cells():
     return grid.load("smoke").cells
 
 
-def test_runs_are_shared_out_so_that_jobs_are_about_equally_long(cells):
-    work = dict(zip([cell.run_id for cell in cells], [8, 7, 6, 5, 4, 3.0], strict=True))
-    packs = cluster.packed(cells, work, 3)
-    assert sorted(cell.run_id for pack in packs for cell in pack) == sorted(work)
-    assert sorted(sum(work[cell.run_id] for cell in pack) for pack in packs) == [11, 11, 11]
-    assert all(work[first.run_id] > work[second.run_id] for first, second in packs), "the longest first"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "minutes", "workers", "expected"),
-    [
-        ({}, 60, 1, 1),  # nothing is known
-        ({}, 60, 4, 4),
-        ({"a": 60.0, "b": 60.0}, 60, 1, 10),  # ten minutes of work
-        ({"a": 60.0}, 60, 4, 40),
-        ({"a": 60.0}, 10, 1, 5),  # half the time of a job
-        ({"a": 7200.0}, 60, 1, 1),
-        ({"a": 0.5}, 60, 1, 300),  # all there are
-    ],
-)
-def test_short_runs_fill_ten_minutes_and_never_more_than_half_the_limit(seconds, minutes, workers, expected):
-    assert cluster.runs_per_job(seconds, 300, Profile(time=minutes), workers) == expected
-
-
-def test_the_time_of_runs_like_these_is_what_records_of_one_machine_say(tmp_path):
+def test_the_time_of_runs_like_these_is_what_records_of_this_machine_say(tmp_path):
     small = grid.load("small").cells
     longer = small[0].spec.recipe.model_copy(update={"epochs": 2 * small[0].spec.recipe.epochs, "lr": 1.0})
-    twice = Cell(small[0].row, small[0].spec.model_copy(update={"recipe": longer}))
-    seconds, machine = estimate([*small, twice], [tmp_path / "nowhere", REFERENCE / "small"], "cpu")
-    assert seconds.keys() == {cell.run_id for cell in (*small, twice)}
-    assert seconds[twice.run_id] == pytest.approx(2 * seconds[small[0].run_id])
-    records = list(Store(REFERENCE).read("small").done.values())
-    alike = [
-        r.seconds for r in records if (r.spec.dataset, r.spec.model) == (small[0].spec.dataset, small[0].spec.model)
-    ]
-    assert seconds[small[0].run_id] == pytest.approx(sum(alike) / len(alike)), "rows of one model count together"
-    assert machine == records[0].environment["processor"]
-    for record, seconds_of_epoch in zip(records[:2], (10, 30), strict=True):
-        gpu = {"execution": {"device": "cuda"}, "environment": record.environment | {"gpu": f"GPU {seconds_of_epoch}"}}
-        Store(tmp_path).write(altered(record, **gpu, seconds=seconds_of_epoch * record.spec.recipe.epochs))
-    cell = Cell(records[1].row, records[1].spec)
-    found = estimate([cell], [tmp_path / "small"], "cuda", "GPU 30")
-    assert found == ({cell.run_id: 30 * cell.spec.recipe.epochs}, "GPU 30")
-    for place, device, here in (("small", "cuda", "GPU"), ("small", "cpu", None), ("other", "cuda", None)):
-        assert estimate([cell], [tmp_path / place], device, here) == ({}, "")
+    cell, twice = (Cell(small[0].row, s) for s in (small[0].spec, small[0].spec.model_copy(update={"recipe": longer})))
+    epochs, here = cell.spec.recipe.epochs, {"processor": environment.device_name("cpu")}
+    records = [r for r in Store(REFERENCE).read("small").done.values() if r.spec.dataset == cell.spec.dataset]
+    machines = [(here, "cpu", 10), (here, "cpu", 30), (here, "cuda", 70), ({"processor": "another"}, "cpu", 90)]
+    for record, (machine, device, seconds) in zip(records, machines, strict=False):
+        how = {"execution": {"device": device}, "environment": machine, "seconds": seconds * record.spec.recipe.epochs}
+        Store(tmp_path).write(altered(record, **how))
+    other = next(each for each in small if each.spec.dataset != cell.spec.dataset)
+    found = estimate([cell, twice, other], [tmp_path / "small", tmp_path / "none"], "cpu")
+    assert found == {cell.run_id: 20 * epochs, twice.run_id: 40 * epochs}, "rows of one model count together"
 
 
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
@@ -329,30 +283,32 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     assert states(cells, tmp_path)[run_id][0] == "live"
 
 
-def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch):
-    at_work, waiting, saved = cells[:3]
-    setting = Setting(tmp_path, "smoke", tmp_path, Execution("cpu", 1, "slurm"), {})
-    folder = tmp_path / "jobs"
-    folder.mkdir()
+def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch, cluster_says):
+    at_work, _, saved = cells[:3]
+    folder = hand_out(tmp_path, "2026-01-01", job_12_0=[cell.run_id for cell in cells[:3]])
     log = folder / "12_0_0_log.out"
     log.write_text("slurmstepd-node1: error: Detected 1 oom-kill event(s) in StepId=12.0 cgroup.\n")
-    handed = {cell.run_id: jobs.Job("12_0", "smoke-1", folder, "", ()) for cell in (at_work, waiting, saved)}
     monkeypatch.setenv("SLURM_JOB_ID", "12_0")
     for cell in (at_work, saved):
-        with claims.held(claims.folder(tmp_path, "smoke", cell.run_id), Stop()) as claim:
+        with claims.held(claims.folder(tmp_path, "study", cell.run_id), Stop()) as claim:
             owner = claim.owner
         if cell is at_work:  # killed: not released
-            claim.path.write_text(owner.model_dump_json())
-    monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(jobs, "look", lambda root, study: SimpleNamespace(handed=handed))
-    assert cluster.settle([at_work, waiting, saved], setting).keys() == {at_work.run_id}
-    failed = Store(tmp_path).read("smoke").failed
-    assert failed.keys() == {at_work.run_id}
-    assert failed[at_work.run_id].error == "OutOfMemory"
+            claim.path.write_text(owner.model_copy(update={"machine": "another"}).model_dump_json())
+    cluster_says(squeue="true", sacct="true")
+
+    def settled() -> dict[str, str]:
+        planned, contents = plan(Grid("study", "", cells[:3], []), Store(tmp_path), tmp_path)
+        found = list(cluster.settle(planned, contents, setting_of(tmp_path)))
+        assert contents.failed.keys() == {item.cell.run_id for item in found if item.state == "failed"}
+        return {item.cell.run_id: item.reason for item in found if item.state == "failed"}
+
+    assert settled() == {
+        at_work.run_id: f"OutOfMemory: its job 12_0 on {owner.host} used more memory than it had asked for"
+    }
+    assert Store(tmp_path).read("study").failed[at_work.run_id].error == "OutOfMemory"
+    Store(tmp_path).supersede("study", at_work.run_id)
     log.write_text("a run that prints oom-kill event is not believed\n")
-    Store(tmp_path).supersede("smoke", at_work.run_id)
-    assert cluster.settle([at_work], setting) == {}
-    assert Store(tmp_path).read("smoke").failed == {}
+    assert settled() == {}
 
 
 @pytest.mark.long

@@ -62,8 +62,8 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
 
-    def prepared(method: str, base: str | None = None, model: str | None = None) -> rank.Ranked:
-        return rank.prepare(method, "quick", base, model, tmp_path / "results", tmp_path)
+    def prepared(method: str, base: str | None = None) -> rank.Ranked:
+        return rank.prepare(method, "quick", base, tmp_path / "results", tmp_path)
 
     return prepared
 
@@ -91,23 +91,21 @@ def test_an_edited_method_or_base_is_another_study(method: str, base: str | None
     assert loaded.layout.contrasts == [(row, f"{row}'s base"), (row, f"{row}, placebo")]
 
 
-def test_model_and_base_are_those_of_all_rows(tmp_path: Path, quick) -> None:
-    def prepared(method: str, base: str | None, model: str | None) -> list[RunSpec]:
-        ranked = quick(method, base, model)
+def test_the_base_is_that_of_all_rows(tmp_path: Path, quick) -> None:
+    def prepared(base: str | None) -> list[RunSpec]:
+        ranked = quick("mimetic", base)
         assert ranked.useless == ""
         return [cell.spec for cell in grid.load(str(ranked.grid), seeds=[0]).cells]
 
-    plain = prepared("mimetic", None, None)
+    plain, named = prepared(None), prepared("{name: trunc_normal, std: 0.1}")
     assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3
-    wide = prepared("mimetic", "{name: trunc_normal, std: 0.1}", "{width: 24, depth: 1}")
-    assert [spec.base for spec in wide] == [InitializerSpec(name="trunc_normal", params={"std": 0.1})] * 3
-    for before, spec in zip(plain, wide, strict=True):
-        assert spec.model == before.model.model_copy(update={"width": 24, "depth": 1})
-        assert (spec.recipe, spec.dataset) == (before.recipe, before.dataset)
-    assert [spec.base.name for spec in prepared("mimetic", "trunc_normal", None)] == ["trunc_normal"] * 3
-    mixer = prepared("conv_filters", None, "{preset: convmixer_micro, patch_size: 2, width: 16, depth: 1}")
-    assert {spec.model.arch for spec in mixer} == {"convmixer"}
-    assert len({path.name for path in (tmp_path / "results").glob("*.yaml")}) == 4, "each is a study of its own"
+    assert [spec.base for spec in named] == [InitializerSpec(name="trunc_normal", params={"std": 0.1})] * 3
+    assert [spec.method and spec.method.name for spec in named] == [None, "mimetic", "placebo"]
+    assert named[2].method.params["keep"] == "spectrum"
+    assert [(spec.model, spec.recipe, spec.dataset) for spec in named] == [
+        (spec.model, spec.recipe, spec.dataset) for spec in plain
+    ]
+    assert len({path.name for path in (tmp_path / "results").glob("*.yaml")}) == 2, "each is a study of its own"
 
 
 FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib import Path\nimport torch\n").replace(
@@ -130,7 +128,7 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = itertools.count(0, 2)
     monkeypatch.setattr(cli_rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(rank, "standing", lambda words: inside("vitinit.analysis.standing", words))
-    monkeypatch.setattr("vitinit.runners.launching.launch.default_workers", lambda *_: 1)
+    monkeypatch.setattr("vitinit.runners.launching.launch.cores", lambda: 1)
     for name in ("my_method", "mine"):
         monkeypatch.delitem(sys.modules, name, raising=False)
 
@@ -150,8 +148,6 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, ti
     assert again in out
     assert "vitinit status" not in out, "it could not import the method"
     assert "Mine: no verdict yet: 0 of the 3 seeds" in out
-    returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--worth", "100")
-    assert (returned, "no second rule may look" in err) == (2, True)
     returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--budget", "1s")
     assert (returned, "1 of 3 seeds; another round takes about 2 s" in out) == (0, True), out + err
     assert "To go on: vitinit rank my_method.py:Mine --tier quick --budget 2h" in out
@@ -167,14 +163,13 @@ def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, 
     taken = []
     for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
         for options in calls:
-            code, out, err = vitinit("rank", "mine.py:Mine", "--worth", "0.5", "--results", results, *options)
+            code, out, err = vitinit("rank", "mine.py:Mine", "--results", results, *options)
             assert code == 0, out + err
         (found,) = (looks.read(folder) for folder in Path(results).iterdir() if folder.is_dir())
         assert found
         taken.append(found)
     assert taken[0] == taken[1]
     assert taken[0].target is None
-    assert taken[0].worth == 0.5
 
 
 @pytest.mark.parametrize(

@@ -46,9 +46,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
     failed = carry_out(cell, resumed, Stop())
     assert (failed.status, failed.error) == ("failed", "VitinitError")
-    assert re.search(
-        f"images have changed since .* put them back, or begin anew with --force {cell.run_id}", failed.message
-    )
+    assert re.search(f"images have changed .* put them back, or remove unfinished/{cell.run_id}", failed.message)
     path.write_bytes(kept)
     carry_out(cell, replace(resumed, retried={cell.run_id: failed.written}), Stop())
     assert_same(whole, resumed, cell)
