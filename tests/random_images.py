@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitinit.benchmark.image_files.arrays import Data, Split
-from vitinit.benchmark.image_files.beton import BetonData, BetonSplit, write_beton
+from vitinit.benchmark.image_files.beton import write_beton
 
 FFCV_IMAGES = 10_000
 CLASSES = 10
@@ -26,19 +26,11 @@ def random_data(count: int, size: int) -> Data:
     return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
 
 
-def beton(data: Data, folder: Path) -> BetonData:
+def beton(data: Data, folder: Path) -> Data:
     """The same images, for FFCV; of the training images only some."""
     kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
     images = [*kept, *data.held_out.images.permute(0, 2, 3, 1).contiguous().numpy()]
     file = folder / "images.beton"
     write_beton(file, iter(images), len(images), kept.shape[1])
-    return BetonData(
-        BetonSplit(data.train.labels[: len(kept)], 0),
-        BetonSplit(data.held_out.labels, len(kept)),
-        data.classes,
-        data.mean,
-        data.std,
-        data.checksum,
-        kept.shape[1],
-        file,
-    )
+    train, held_out = Split(None, data.train.labels[: len(kept)]), Split(None, data.held_out.labels)
+    return Data(train, held_out, data.classes, data.mean, data.std, data.checksum, kept.shape[1], file)

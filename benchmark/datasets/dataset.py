@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from vitinit.benchmark.image_files.subset import parts, trained_on
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -19,7 +20,7 @@ from vitinit.initializers.errors import VitinitError
 if TYPE_CHECKING:
     import numpy as np
 
-    from vitinit.benchmark.image_files.arrays import Source, Sources, Statistics
+    from vitinit.benchmark.image_files.arrays import Sources, Split, Statistics
 
 Arrays = tuple["np.ndarray", "np.ndarray"]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
@@ -87,7 +88,7 @@ class Dataset(ABC):
         raise VitinitError(f"dataset {self.name} is said to be downloaded, and has no `download`")
 
     @abstractmethod
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Training and test split, the classes, and the statistics, or None where decoding has to tell.
 
         Raises:
@@ -99,7 +100,6 @@ class Dataset(ABC):
         import torch
 
         from vitinit.benchmark.image_files.arrays import Sources
-        from vitinit.benchmark.image_files.subset import parts
 
         try:
             train, test, classes, statistics = self.open(spec, data_dir)
@@ -122,25 +122,7 @@ class Dataset(ABC):
             VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
                 size of the dataset is not known here, `subset.parts` says so.
         """
-        if self.images is None:
-            return spec.train_size
-        left = self.images[0]
-        for name in ("val_size", "train_size"):
-            size = getattr(spec, name)
-            if size is None:
-                continue
-            if size > left:
-                raise VitinitError(
-                    f"dataset {spec.label}: {name} {size} is more than the {left} training images there are"
-                )
-            if self.classes and size < self.classes:
-                raise VitinitError(
-                    f"dataset {spec.label}: {name} {size} is less than its number of classes, {self.classes}"
-                )
-            left = left - size if name == "val_size" else size
-        if not left:
-            raise VitinitError(f"dataset {spec.label}: val_size {spec.val_size} leaves no image to train on")
-        return left
+        return trained_on(spec, self.images[0], self.classes or 0) if self.images else spec.train_size
 
     def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
         """Return the numbers of training and evaluation images; None where only the files tell."""
@@ -162,53 +144,35 @@ class InMemory(Dataset):
             VitinitError: A file is not what it must be. An OSError becomes one.
         """
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Both splits, the classes, and the statistics of the pixels as they are read."""
         import numpy as np
         import torch
 
-        from vitinit.benchmark.image_files.arrays import Source, levels, statistics
+        from vitinit.benchmark.image_files.arrays import IGNORED, Split, counted, statistics
 
-        *arrays, classes = self.read(data_dir)
-        self._check(arrays, classes)
-        kind = np.uint8 if self.dense else np.int64
-        train, test = (
-            (torch.from_numpy(np.ascontiguousarray(images)), torch.from_numpy(np.ascontiguousarray(labels, kind)))
-            for images, labels in arrays
-        )
-        its_own = self.statistics or statistics(levels(train[0]))
-        return Source.of_pixels(*train), Source.of_pixels(*test), classes, its_own
-
-    def _check(self, splits: list[Arrays], classes: tuple[str, ...]) -> None:
-        """Refuse arrays that `read` must not return.
-
-        Raises:
-            VitinitError: it says which split, what it has, and what is allowed.
-        """
-        import numpy as np
-
-        from vitinit.benchmark.image_files.arrays import IGNORED
-
-        if len(classes) < 2:
-            raise VitinitError(
-                f"dataset {self.name}: its `read` gives {len(classes)} class names; at least 2 are needed"
-            )
+        *splits, classes = self.read(data_dir)
+        found = []
         expected = self.images or (None, None)
         for name, count, (images, labels) in zip(("training", "test"), expected, splits, strict=True):
-            shape = (len(images), *images.shape[2:]) if self.dense else (len(images),)
-            if images.dtype != np.uint8 or images.shape[1:] != (3, *2 * images.shape[-1:]):
-                said = f"images of {images.dtype} {images.shape}; they are uint8, N x 3 x S x S"
-            elif labels.dtype.kind not in "iu" or labels.shape != shape:
-                said = f"labels of {labels.dtype} {labels.shape}; they are integers, {shape}"
-            elif not len(images) or count not in (None, len(images)):
-                said = f"{len(images)} images; its `images` says {count or 'nothing, and at least 1 is needed'}"
-            else:
-                present = np.unique(labels[labels != IGNORED] if self.dense else labels)
-                if (
-                    present[0] >= 0
-                    and present[-1] < len(classes)
-                    and (name == "test" or self.dense or len(present) == len(classes))
-                ):
-                    continue
-                said = f"labels {present[0]} to {present[-1]}, {len(present)} of them, for {len(classes)} classes"
-            raise VitinitError(f"dataset {self.name}: its `read` gives {name} {said}")
+            number, side, where = len(images), images.shape[-1], f"dataset {self.name}: its `read` gives {name}"
+            shape = (number, side, side) if self.dense else (number,)
+            if images.dtype != np.uint8 or images.shape[1:] != (3, side, side) or labels.shape != shape:
+                raise VitinitError(
+                    f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are uint8, "
+                    f"N x 3 x S x S, and {shape}"
+                )
+            if not number or count not in (None, number):
+                raise VitinitError(f"{where} {number} images; its `images` says {count}")
+            present = np.unique(labels[labels != IGNORED] if self.dense else labels)
+            missing = name == "training" and not self.dense and len(present) < len(classes)
+            if missing or present[0] < 0 or present[-1] >= len(classes):
+                raise VitinitError(
+                    f"{where} labels {present[0]} to {present[-1]}, {len(present)} of them, for {len(classes)} classes"
+                )
+            kind = np.uint8 if self.dense else np.int64
+            pixels = torch.from_numpy(np.ascontiguousarray(images))
+            found.append(Split(pixels, torch.from_numpy(np.ascontiguousarray(labels, kind))))
+        train, test = found
+        its_own = self.statistics or statistics(counted(train, splits[0][0].shape[-1]))
+        return train, test, classes, its_own

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.image_files.images import class_folders, image_files, read_image
+from vitinit.benchmark.image_files.images import by_class
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from PIL import Image
-
-    from vitinit.benchmark.image_files.arrays import Source, Statistics
+    from vitinit.benchmark.image_files.arrays import Split, Statistics
 
 
 class Folder(Dataset):
@@ -22,85 +20,77 @@ class Folder(Dataset):
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Never: a folder that is not there is the user's mistake, not a dataset to be got."""
-        try:
-            is_there = Path(str(spec.path)).is_dir()
-        except OSError:  # a name that is too long, or a folder that may not be looked into
-            is_there = False
-        if not is_there:
+        if not Path(str(spec.path)).is_dir():
             raise VitinitError(f"dataset {spec.label}: there is no folder {spec.path}")
         return None
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Either layout; without `test`, `val` is the test split; without `train`, a fifth of each class is."""
-        train, test = splits(Path(str(spec.path)).absolute())
-        return files_by_class(train), files_by_class(test), tuple(train), None
+        train, *test = folders(Path(str(spec.path)))
+        if test:
+            return *splits(train, *test), None
+        split, classes = _split(train)
+        return *split.a_fifth_held_out(classes), classes, None
 
 
 FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")
 
 
-def held_out(root: Path) -> str | None:
-    """Name of the folder beside `train` that is the test split: `test`, or `val` where there is no `test`."""
-    if not (root / "train").is_dir():
-        return None
-    return next((name for name in ("test", "val") if (root / name).is_dir()), None)
-
-
-Files = dict[str, list[Path]]
-"""The image files of each class, both in sorted order."""
-
-
-def splits(root: Path, other: str | None = None) -> tuple[Files, Files]:
-    """The files of training and test split, which is in the folder `other` beside `train`; default: `held_out`.
+def folders(root: Path) -> list[Path]:
+    """The folders of training and test split, which is `test`, or else `val`, beside `train`; or one folder of both.
 
     Raises:
-        VitinitError: the folder is not laid out as it must be.
+        VitinitError: there is neither `test` nor `val` beside `train`.
     """
-    if (root / "train").is_dir():
-        other = other or held_out(root)
-        if other is None:
-            raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
-        train, test = _files(root / "train"), _files(root / other)
-        if train.keys() != test.keys():
-            raise VitinitError(
-                f"{root}: classes differ, {len(train)} in train and {len(test)} in {other}; "
-                f"only in one of them: {', '.join(sorted(train.keys() ^ test.keys()))}"
-            )
-    else:
-        train, test = _a_fifth_held_out(_files(root))
-    if len(train) < 2:
-        raise VitinitError(f"{root}: found {len(train)} class folders, at least 2 are needed, as in CLASS/image.png")
-    return train, test
+    root = root.absolute()
+    if not (root / "train").is_dir():
+        return [root]
+    for name in ("test", "val"):
+        if (root / name).is_dir():
+            return [root / "train", root / name]
+    raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
 
 
-def _files(folder: Path) -> Files:
-    return {name: image_files(entry) for name, entry in class_folders(folder).items()}
+def in_both(root: Path) -> int:
+    """Number of image files of the test split that are in the training split, too, byte for byte; 0 of one folder."""
+    splits = folders(root)
+    if len(splits) == 1:
+        return 0
+    listed = [[file for each in by_class(split).values() for file in each] for split in splits]
+    sizes = [{file.stat().st_size for file in files} for files in listed]
+    # nobody reads a file whose size no other has
+    train, test = (
+        [sha256(file.read_bytes()).digest() for file in files if file.stat().st_size in sizes[0] & sizes[1]]
+        for files in listed
+    )
+    return sum(map({*train}.__contains__, test))
 
 
-def _a_fifth_held_out(classes: Files) -> tuple[Files, Files]:
-    from vitinit.benchmark.image_files.subset import held_out_fifth
+def splits(train: Path, test: Path) -> tuple[Split, Split, tuple[str, ...]]:
+    """The image files in the folders of both splits, and the classes.
 
-    train, test = {}, {}
-    for name, files in classes.items():
-        if len(files) < 2:
-            raise VitinitError(f"{files[0].parent} has one image; training and test split need one each")
-        train[name], test[name] = held_out_fifth(files)
-    return train, test
+    Raises:
+        VitinitError: the folders have different classes.
+    """
+    (first, classes), (second, others) = _split(train), _split(test)
+    if classes != others:
+        raise VitinitError(
+            f"{train.parent}: classes differ, {len(classes)} in train and {len(others)} in {test.name}; "
+            f"only in one of them: {', '.join(sorted({*classes} ^ {*others}))}"
+        )
+    return first, second, classes
 
 
-def files_by_class(classes: Files) -> Source:
-    """A split of image files, each read when it is asked for."""
+def _split(folder: Path) -> tuple[Split, tuple[str, ...]]:
     import torch
 
-    from vitinit.benchmark.image_files.arrays import Source
+    from vitinit.benchmark.image_files.arrays import encoded
 
+    classes = by_class(folder)
+    if len(classes) < 2:
+        raise VitinitError(
+            f"{folder}: found {len(classes)} class folders, at least 2 are needed, as in CLASS/image.png"
+        )
     files = [file for each in classes.values() for file in each]
     labels = torch.tensor([label for label, each in enumerate(classes.values()) for _ in each])
-
-    def image(number: int) -> Image.Image:
-        try:
-            return read_image(files[number])
-        except Exception as error:  # PIL's decoders raise errors of many types on damaged files
-            raise VitinitError(f"cannot use the image {files[number]}: {plain(str(error))}") from error
-
-    return Source(labels, image, content=lambda number: hashlib.sha256(files[number].read_bytes()).digest())
+    return encoded(labels, lambda number: files[number].read_bytes(), lambda number: str(files[number])), tuple(classes)

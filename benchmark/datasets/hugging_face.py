@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, cause, plain
 
 if TYPE_CHECKING:
-    import PIL.Image
-    from torch import Tensor
-
-    from vitinit.benchmark.image_files.arrays import Source, Statistics
+    from vitinit.benchmark.image_files.arrays import Split, Statistics
 
 HELD_OUT = ("test", "validation", "valid", "val")
 """Names of splits that accuracy is measured on, the first one that has labels; without one, a fifth of each class."""
@@ -38,11 +33,12 @@ class HuggingFace(Dataset):
             return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
         return None
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Both splits and the classes."""
-        import numpy as np
         import torch
         from datasets import ClassLabel, Image
+
+        from vitinit.benchmark.image_files.arrays import encoded
 
         splits = _loaded(spec)
         if "train" not in splits:
@@ -50,24 +46,20 @@ class HuggingFace(Dataset):
         features = splits["train"].features
         image = _column(spec, features, Image, ("image",), "images")
         label = _column(spec, features, ClassLabel, LABELS, "classes")
-
-        def source(name: str) -> Source | None:
-            """A split, or None where it has no labels: they are absent, None or -1 where they are not public."""
-            if name not in splits or label not in splits[name].features or not len(splits[name]):
-                return None
-            labels = np.array([-1 if each is None else each for each in splits[name][label]], np.int64)
-            if (unlabelled := int((labels < 0).sum())) and name == "train":
+        found: dict[str, Split] = {}
+        for name in splits.keys() & {"train", *HELD_OUT}:
+            rows = splits[name].select_columns([image]).cast_column(image, Image(decode=False))
+            # they are absent, None or -1 where they are not public
+            labels = splits[name][label] if label in splits[name].features else [None]
+            unlabelled = sum(each is None or each < 0 for each in labels)
+            if unlabelled and name == "train":
                 raise VitinitError(f"dataset {spec.label}: {unlabelled} of its training images have no label")
-            encoded = splits[name].select_columns([image]).cast_column(image, Image(decode=False))
-            return None if unlabelled else _images(spec, encoded, image, torch.from_numpy(labels))
-
-        classes, train = tuple(features[label].names), source("train")
-        if train is None:
-            raise VitinitError(f"dataset {spec.label}: it has no training images")
-        for name in HELD_OUT:
-            if test := source(name):
-                return train, test, classes, None
-        return *train.a_fifth_held_out(), classes, None
+            if not unlabelled:
+                content = partial(_content, rows, image)
+                found[name] = encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}")
+        train, classes = found.pop("train"), tuple(features[label].names)
+        test = next((found[name] for name in HELD_OUT if name in found), None)
+        return *((train, test) if test else train.a_fifth_held_out(classes)), classes, None
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
@@ -96,21 +88,6 @@ def _column(spec: DatasetSpec, features: Mapping[str, Any], kind: type, usual: t
     return found[0]
 
 
-def _images(spec: DatasetSpec, rows: Any, column: str, labels: Tensor) -> Source:
-    from vitinit.benchmark.image_files.arrays import Source
-
-    def file(number: int) -> Path | io.BytesIO:
-        stored = rows[number][column]
-        return Path(stored["path"]) if stored["bytes"] is None else io.BytesIO(stored["bytes"])
-
-    def image(number: int) -> PIL.Image.Image:
-        try:
-            return read_image(file(number))
-        except Exception as error:  # PIL's decoders raise errors of many types on damaged files
-            raise VitinitError(f"dataset {spec.label}: cannot use image {number}: {plain(str(error))}") from error
-
-    def content(number: int) -> bytes:
-        found = file(number)
-        return hashlib.sha256(found.read_bytes() if isinstance(found, Path) else found.getvalue()).digest()
-
-    return Source(labels, image, content=content)
+def _content(rows: Any, column: str, number: int) -> bytes:
+    stored = rows[number][column]
+    return Path(stored["path"]).read_bytes() if stored["bytes"] is None else stored["bytes"]

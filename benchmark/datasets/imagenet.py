@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.datasets.folder import files_by_class, splits
+from vitinit.benchmark.datasets.folder import splits
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Source, Statistics
+    from vitinit.benchmark.image_files.arrays import Split, Statistics
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -32,19 +32,19 @@ class ImageNet(Dataset):
             "as torchvision.datasets.ImageNet unpacks them"
         )
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Lists the files. The checksum covers how many there are of each class, and no contents."""
         from vitinit.benchmark.image_files.arrays import numbered
 
-        train, test = splits(data_dir / self.name, "val")
-        if len(train) != self.classes:
+        folder = data_dir / self.name
+        train, test, classes = splits(folder / "train", folder / "val")
+        if len(classes) != self.classes:
             raise VitinitError(
-                f"{data_dir / self.name} has {len(train)} class folders, ImageNet-1K has {self.classes}; a part of it "
-                "is a dataset of its own: folder:PATH"
+                f"{folder} has {len(classes)} class folders, ImageNet-1K has {self.classes}; a part of it is a dataset "
+                "of its own: folder:PATH"
             )
         # of a million files nobody reads the contents at each start
-        first, second = (replace(files_by_class(each), content=numbered) for each in (train, test))
-        return first, second, tuple(train), self.statistics
+        return replace(train, digest=numbered), replace(test, digest=numbered), classes, self.statistics
 
 
 IMAGENET = ImageNet(

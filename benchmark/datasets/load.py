@@ -12,7 +12,6 @@ from vitinit.initializers.errors import VitinitError, os_errors
 
 if TYPE_CHECKING:
     from vitinit.benchmark.image_files.arrays import Data, Sources
-    from vitinit.benchmark.image_files.full_size import FullSizeData
 
 
 def data_dir(argument: Path | None) -> Path:
@@ -20,9 +19,7 @@ def data_dir(argument: Path | None) -> Path:
     return argument or Path(os.environ.get("VITINIT_DATA") or "data")
 
 
-def load(
-    spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False
-) -> Data | FullSizeData:
+def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False) -> Data:
     """Reads a dataset, takes the part the spec asks for and brings the images to `image_size`.
 
     One that is streamed, or `cropped`, is opened only: its images are decoded and cropped when they are used.
@@ -39,11 +36,10 @@ def load(
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as it must be, an image
             cannot be used, or `train_size` and `val_size` do not fit the training split.
     """
-    from vitinit.benchmark.image_files.arrays import decoded
-    from vitinit.benchmark.image_files.full_size import full_size
+    from vitinit.benchmark.image_files.arrays import decoded, undecoded
 
     opened = sources(spec, data_dir, draw)
-    read = full_size if cropped or get(spec.name).streamed else decoded
+    read = undecoded if cropped or get(spec.name).streamed else decoded
     with os_errors(f"dataset {spec.label}"):
         return read(opened, image_size, spec.evaluate_on == "test")
 

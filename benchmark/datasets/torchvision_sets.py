@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,7 @@ from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Source, Statistics
-
-TIMEOUT_S = 10.0
-"""Seconds a server may stay silent before a download is given up."""
+    from vitinit.benchmark.image_files.arrays import Split, Statistics
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -30,7 +26,7 @@ class TorchvisionSet(Dataset):
     Attributes:
         kind: Name of its class in `torchvision.datasets`.
         train: Arguments of that class for each part of the training split.
-        test: The same for the test split. None: nobody published one, and a fifth of each class is held out.
+        test: The same for the test split. Empty: nobody published one, and a fifth of each class is held out.
         files: Files and folders that are in the data folder once it is there.
         statistics: Default: ImageNet's, as is customary for photographs.
     """
@@ -40,7 +36,7 @@ class TorchvisionSet(Dataset):
     classes: int
     files: tuple[str, ...]
     train: tuple[dict[str, Any], ...] = ({"split": "train"},)
-    test: tuple[dict[str, Any], ...] | None = ({"split": "test"},)
+    test: tuple[dict[str, Any], ...] = ({"split": "test"},)
     statistics: Statistics = IMAGENET.statistics
     downloaded: ClassVar[bool] = True
 
@@ -48,10 +44,10 @@ class TorchvisionSet(Dataset):
         """Names the files that are not there."""
         if not (missing := self._missing(data_dir)):
             return None
-        return f"{self.name} is not here: put {_listed(missing)} into {data_dir}, or run 'vitinit data get {self.name}'"
+        return f"{self.name} is not here: put {missing} into {data_dir}, or run 'vitinit data get {self.name}'"
 
-    def _missing(self, data_dir: Path) -> list[str]:
-        return [file for file in self.files if not (data_dir / file).exists()]
+    def _missing(self, data_dir: Path) -> str:
+        return ", ".join(file for file in self.files if not (data_dir / file).exists())
 
     def download(self, data_dir: Path) -> None:
         """Let torchvision download and unpack it beside the data folder's files, and put what is missing among them."""
@@ -60,25 +56,25 @@ class TorchvisionSet(Dataset):
             data_dir.mkdir(parents=True, exist_ok=True)
             # Torchvision takes half an unpacked folder for a whole one.
             with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as scratch:
-                with _one_line(f"cannot download {self.name}", f"put {_listed(missing)} into {data_dir}"):
-                    for arguments in (*self.train, *(self.test or ())):
+                with _one_line(f"cannot download {self.name}", f"put {missing} into {data_dir}"):
+                    for arguments in (*self.train, *self.test):
                         self._torchvision(Path(scratch), arguments, download=True)
-                for file in missing:
+                for file in missing.split(", "):
                     (data_dir / file).parent.mkdir(exist_ok=True)
                     (Path(scratch) / file).replace(data_dir / file)
         self.open(DatasetSpec(name=self.name), data_dir)
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Source, Source, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Both splits as torchvision has them, and the classes; where these have no names, their numbers."""
-        again = f"move away what is damaged of {_listed(list(self.files))}, and run 'vitinit data get {self.name}'"
+        again = f"move away what is damaged of {', '.join(self.files)}, and run 'vitinit data get {self.name}'"
         with _one_line(f"cannot read {self.name} in {data_dir}", again):
             parts = [self._torchvision(data_dir, arguments) for arguments in self.train]
             classes = tuple(getattr(parts[0], "classes", map(str, range(self.classes))))
-            train = _source(parts)
-            if self.test is None:
-                train, test = train.a_fifth_held_out()
+            train = _joined(parts)
+            if self.test:
+                test = _joined([self._torchvision(data_dir, arguments) for arguments in self.test])
             else:
-                test = _source([self._torchvision(data_dir, arguments) for arguments in self.test])
+                train, test = train.a_fifth_held_out(classes)
         if (len(train.labels), len(test.labels)) != self.images:
             raise VitinitError(
                 f"{self.name} in {data_dir} does not have {self.images[0]} and {self.images[1]} images; {again}"
@@ -91,13 +87,13 @@ class TorchvisionSet(Dataset):
         return getattr(torchvision.datasets, self.kind)(root, download=download, **arguments)
 
 
-def _source(parts: list[Any]) -> Source:
+def _joined(parts: list[Any]) -> Split:
     """Some datasets of torchvision, one after the other."""
     import numpy as np
     import torch
     from torch.utils.data import ConcatDataset
 
-    from vitinit.benchmark.image_files.arrays import Source
+    from vitinit.benchmark.image_files.arrays import Split
 
     named = next(name for name in ("targets", "labels", "_labels") if hasattr(parts[0], name))
     labels = torch.from_numpy(np.concatenate([np.asarray(getattr(part, named), np.int64) for part in parts]))
@@ -105,33 +101,21 @@ def _source(parts: list[Any]) -> Source:
         pixels = np.concatenate([part.data for part in parts])
         if pixels.shape[1] != 3:  # CIFAR's channels are last
             pixels = pixels.transpose(0, 3, 1, 2)
-        return Source.of_pixels(torch.from_numpy(np.ascontiguousarray(pixels)), labels)
+        return Split(torch.from_numpy(np.ascontiguousarray(pixels)), labels)
     for part in parts:
         part.loader = read_image
     joined: ConcatDataset[Any] = ConcatDataset(parts)
-    return Source(labels, image=lambda number: joined[number][0].convert("RGB"))
+    return Split(None, labels, lambda number: joined[number][0].convert("RGB"))
 
 
 @contextmanager
 def _one_line(failed: str, way_out: str) -> Iterator[None]:
-    """Bound the silence of a server; whatever fails in torchvision is one line, with a way out."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT_S)
+    """Whatever fails in torchvision is one line, with a way out."""
     try:
         yield
     except Exception as error:  # of many types: servers and archives are somebody else's
         said = plain(str(error)).split(" You can use download=True")[0].rstrip(".") or type(error).__name__
         raise VitinitError(f"{failed} ({said}); {way_out}") from error
-    finally:
-        socket.setdefaulttimeout(before)
-
-
-def _listed(files: list[str]) -> str:
-    """File names as words: a folder they share is said once."""
-    folder = Path(files[0]).parent
-    if folder == Path() or len(files) == 1:
-        return ", ".join(files)
-    return f"{folder}/ with {', '.join(Path(file).name for file in files)}"
 
 
 CIFAR10 = TorchvisionSet(
@@ -142,10 +126,7 @@ CIFAR10 = TorchvisionSet(
     images=(50_000, 10_000),
     classes=10,
     statistics=((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    files=tuple(
-        f"cifar-10-batches-py/{file}"
-        for file in (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
-    ),
+    files=("cifar-10-batches-py",),
 )
 CIFAR100 = TorchvisionSet(
     name="cifar100",
@@ -155,7 +136,7 @@ CIFAR100 = TorchvisionSet(
     images=(50_000, 10_000),
     classes=100,
     statistics=((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-    files=("cifar-100-python/train", "cifar-100-python/test", "cifar-100-python/meta"),
+    files=("cifar-100-python",),
 )
 SVHN = TorchvisionSet(
     name="svhn",
@@ -196,7 +177,7 @@ EUROSAT = TorchvisionSet(
     name="eurosat",
     kind="EuroSAT",
     train=({},),
-    test=None,
+    test=(),
     images=(21_600, 5_400),
     classes=10,
     files=("eurosat/2750",),

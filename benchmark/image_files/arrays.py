@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import io
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,8 +16,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitinit.benchmark.image_files.images import centre
+from vitinit.benchmark.image_files.images import centre, read_image
 from vitinit.benchmark.image_files.subset import held_out_fifth
+from vitinit.initializers.errors import VitinitError, plain
 
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""
@@ -32,53 +36,55 @@ def numbered(number: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A split whose images stay as they are, on disk or in memory, until they are asked for.
+class Split:
+    """Images and their labels. The images are in memory, or stay where they are until they are asked for.
 
     Attributes:
+        images: uint8, N x 3 x S x S, RGB, of any side S. None: they are not in memory.
         labels: int64, N, an index into the classes. Of a dense dataset masks, uint8, N x S x S: such, or `IGNORED`.
-        image: gives one image by its number, RGB, in its own size. Safe to call from several threads.
-        pixels: uint8, N x 3 x S x S, of images that are in memory.
-        content: gives what a checksum covers of an image in its own size, by its number.
+        read: gives an image that is not in memory by its number, RGB, in its own size. Safe to call from threads.
+        digest: gives what a checksum covers of such an image, by its number.
     """
 
+    images: Tensor | None = field(repr=False)
     labels: Tensor
-    image: Callable[[int], Image.Image]
-    pixels: Tensor | None = field(default=None, repr=False)
-    content: Callable[[int], bytes] = numbered
+    read: Callable[[int], Image.Image] | None = None
+    digest: Callable[[int], bytes] = numbered
 
-    @classmethod
-    def of_pixels(cls, pixels: Tensor, labels: Tensor) -> Source:
-        """Images that are in memory, uint8, N x 3 x S x S, of any side S."""
-        return cls(
-            labels,
-            image=lambda number: Image.fromarray(pixels[number].permute(1, 2, 0).contiguous().numpy()),
-            pixels=pixels,
-            content=lambda number: pixels[number].contiguous().numpy().tobytes(),
-        )
+    def image(self, number: int) -> Image.Image:
+        """One image, RGB, in its own size."""
+        if self.images is None:
+            assert self.read
+            return self.read(number)
+        return Image.fromarray(self.images[number].permute(1, 2, 0).contiguous().numpy())
 
-    def sized(self, numbers: Tensor, size: int) -> Tensor:
-        """Some of its images, uint8, N x 3 x size x size.
+    def content(self, number: int) -> bytes:
+        """What a checksum covers of an image in its own size."""
+        return self.digest(number) if self.images is None else self.images[number].numpy().tobytes()
+
+    def sized(self, size: int, numbers: Tensor | None = None) -> Tensor:
+        """All of its images or those of some numbers, uint8, N x 3 x size x size.
 
         Pixels are resized (bilinear, antialiased); of other images the shorter side is resized, and the centre taken.
         """
-        if self.pixels is not None:
-            chosen = self.pixels[numbers]
+        if self.images is not None:
+            chosen = self.images if numbers is None else self.images[numbers]
             if chosen.shape[-1] != size:
                 chosen = F.interpolate(chosen, (size, size), mode="bilinear", antialias=True)
             return chosen.contiguous()
-        images = torch.empty(len(numbers), 3, size, size, dtype=torch.uint8)
+        listed = range(len(self.labels)) if numbers is None else numbers.tolist()
+        images = torch.empty(len(listed), 3, size, size, dtype=torch.uint8)
+        for image, pixels in zip(images, self.arrays(listed, partial(centre, size=size)), strict=True):
+            image.copy_(torch.from_numpy(pixels).permute(2, 0, 1))
+        return images
 
-        def decode(place: int, number: int) -> None:
-            images[place] = torch.from_numpy(centre(self.image(number), size)).permute(2, 0, 1)
-
+    def arrays(self, numbers: Sequence[int], of: Callable[[Image.Image], np.ndarray]) -> Iterator[np.ndarray]:
+        """An array of each of these images, made in as many threads as torch may use."""
         with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
             try:
-                for _ in pool.map(decode, range(len(numbers)), numbers.tolist()):
-                    pass
+                yield from pool.map(lambda number: of(self.image(number)), numbers)
             finally:
                 pool.shutdown(cancel_futures=True)
-        return images
 
     def masks(self, size: int) -> Tensor:
         """The labels; masks, if they are some, with the nearest pixel's class at size x size."""
@@ -86,25 +92,51 @@ class Source:
             return self.labels
         return F.interpolate(self.labels[:, None], (size, size), mode="nearest-exact")[:, 0]
 
-    def part(self, numbers: Tensor) -> Source:
+    def part(self, numbers: Tensor) -> Split:
         """Some of its images, in this order."""
         listed = numbers.tolist()
-        return Source(
+        return Split(
+            None if self.images is None else self.images[numbers],
             self.labels[numbers],
-            image=lambda number: self.image(listed[number]),
-            pixels=None if self.pixels is None else self.pixels[numbers],
-            content=lambda number: self.content(listed[number]),
+            read=lambda number: self.image(listed[number]),
+            digest=lambda number: self.content(listed[number]),
         )
 
-    def a_fifth_held_out(self) -> tuple[Source, Source]:
-        """Two parts, for training and test: the same fifth of each class always."""
+    def a_fifth_held_out(self, classes: tuple[str, ...]) -> tuple[Split, Split]:
+        """Two parts, for training and test: the same fifth of each class always.
+
+        Raises:
+            VitinitError: a class has one image.
+        """
         train: list[int] = []
         test: list[int] = []
-        for label in self.labels.unique():
-            kept, taken = held_out_fifth((self.labels == label).nonzero()[:, 0].tolist())
-            train += kept
-            test += taken
+        for label, name in enumerate(classes):
+            numbers = (self.labels == label).nonzero()[:, 0].tolist()
+            if len(numbers) == 1:
+                raise VitinitError(f"class {name} has one image; training and test split need one each")
+            if numbers:
+                kept, taken = held_out_fifth(numbers)
+                train += kept
+                test += taken
         return self.part(torch.tensor(sorted(train))), self.part(torch.tensor(sorted(test)))
+
+
+def encoded(labels: Tensor, content: Callable[[int], bytes], name: Callable[[int], str]) -> Split:
+    """A split of image files, each decoded when it is asked for.
+
+    Args:
+        labels: int64, N.
+        content: gives the bytes of a file by its number.
+        name: what a message calls a file that cannot be used.
+    """
+
+    def read(number: int) -> Image.Image:
+        try:
+            return read_image(io.BytesIO(content(number)))
+        except Exception as error:  # PIL's decoders raise errors of many types on damaged files
+            raise VitinitError(f"cannot use the image {name(number)}: {plain(str(error))}") from error
+
+    return Split(None, labels, read, lambda number: hashlib.sha256(content(number)).digest())
 
 
 @dataclass(frozen=True)
@@ -115,35 +147,26 @@ class Sources:
         train: The whole training split.
         test: The test split.
         classes: The class names in the order of the labels.
-        statistics: None where the whole training split, decoded, has to tell (`statistics`).
+        statistics: None where the whole training split, decoded, has to tell.
         chosen: Numbers of the training images that the spec asks for, ascending.
         val: Numbers of the training images that the spec holds out for validation, ascending.
     """
 
-    train: Source
-    test: Source
+    train: Split
+    test: Split
     classes: tuple[str, ...]
     statistics: Statistics | None
     chosen: Tensor
     val: Tensor
 
-
-@dataclass(frozen=True)
-class Split:
-    """Decoded images and their labels.
-
-    Attributes:
-        images: uint8, N x 3 x S x S, RGB.
-        labels: As of a `Source`.
-    """
-
-    images: Tensor
-    labels: Tensor
+    def its_statistics(self, size: int) -> Statistics:
+        """The statistics; where the images have to tell, at this size."""
+        return self.statistics or statistics(counted(self.train, size))
 
 
 @dataclass(frozen=True)
 class Data:
-    """A dataset decoded for training.
+    """A dataset opened for training.
 
     Attributes:
         train: The training split, or the part of it that the spec asks for.
@@ -151,7 +174,11 @@ class Data:
         classes: The class names in the order of the labels.
         mean: Mean of the whole training split per channel, pixels in 0..1.
         std: Standard deviation of the whole training split per channel, pixels in 0..1; never 0.
-        checksum: sha256 (hex) over pixels and labels of `train` and `held_out` as they are here.
+        checksum: sha256 (hex) over images and labels of `train` and `held_out`: pixels as they are here, or else
+            `Split.content`.
+        side: Side of the images that a loader makes of those that are not in memory, in pixels.
+        file: The .beton in which FFCV finds the images, those of `train` first.
+        jpegs: It holds JPEGs of several sizes; else pixels at the final size.
     """
 
     train: Split
@@ -160,37 +187,59 @@ class Data:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     checksum: str
+    side: int = 0
+    file: Path | None = None
+    jpegs: bool = False
 
     @property
     def image_size(self) -> int:
         """Side of the images in pixels."""
-        return self.train.images.shape[-1]
+        return self.side if self.train.images is None else self.train.images.shape[-1]
 
 
 def decoded(sources: Sources, size: int, on_test: bool) -> Data:
     """Decode all that is trained on and that accuracy is measured on: the test split, or else the validation part."""
-    train, test, labels = sources.train, sources.test, sources.train.masks(size)
+    train = sources.train
     if sources.statistics is None:
-        whole = train.sized(torch.arange(len(labels)), size)
-        mean, std = statistics(levels(whole))
-        images = whole if len(sources.chosen) == len(whole) else whole[sources.chosen]
-        val = whole[sources.val]
-    else:
-        mean, std = sources.statistics
-        images, val = train.sized(sources.chosen, size), train.sized(sources.val, size)
-    held_out = Split(val, labels[sources.val])
-    if on_test:
-        held_out = Split(test.sized(torch.arange(len(test.labels)), size), test.masks(size))
-    split = Split(images, labels[sources.chosen])
-    checksum = hashlib.sha256()
-    for tensor in (split.images, split.labels, held_out.images, held_out.labels):
-        checksum.update(tensor.numpy().data)
-    return Data(split, held_out, sources.classes, mean, std, checksum.hexdigest())
+        train = Split(train.sized(size), train.labels)
+    mean, std = sources.statistics or statistics(counted(train, size))
+    everything = len(sources.chosen) == len(train.labels)
+    parts = (train, None if everything else sources.chosen), (sources.test, None) if on_test else (train, sources.val)
+    splits, checksum = [], hashlib.sha256()
+    for split, numbers in parts:
+        images, labels = split.sized(size, numbers), split.masks(size)
+        splits.append(Split(images, labels if numbers is None else labels[numbers]))
+        for tensor in (images, splits[-1].labels):
+            checksum.update(tensor.numpy().data)
+    first, second = splits
+    return Data(first, second, sources.classes, mean, std, checksum.hexdigest())
 
 
-def levels(images: Tensor) -> np.ndarray:
-    """Count each of the 256 levels in each channel, 3 x 256; counts of parts of the images add up."""
-    return np.stack([torch.bincount(images[:, channel].flatten(), minlength=256).numpy() for channel in range(3)])
+def undecoded(sources: Sources, size: int, on_test: bool) -> Data:
+    """The same without decoding: the images are cropped in their own size, anew in each epoch.
+
+    Where the statistics are not known, all images are decoded once: one that is damaged stops a run at its start.
+    """
+    if sources.statistics is None:
+        counted(sources.test, size)
+    mean, std = sources.its_statistics(size)
+    checksum, splits = hashlib.sha256(), []
+    for split in (sources.train.part(sources.chosen), sources.test if on_test else sources.train.part(sources.val)):
+        for number in range(len(split.labels)):
+            checksum.update(split.content(number))
+        checksum.update(split.labels.numpy().data)
+        splits.append(Split(None, split.labels, split.image, split.content))
+    first, second = splits
+    return Data(first, second, sources.classes, mean, std, checksum.hexdigest(), size)
+
+
+def counted(split: Split, size: int) -> np.ndarray:
+    """Count each of the 256 levels in each channel of the images at a size, 3 x 256."""
+    counts = np.zeros((3, 256), np.int64)
+    for numbers in torch.arange(len(split.labels)).split(CHUNK):
+        channels = split.sized(size, numbers).transpose(0, 1).flatten(1)
+        counts += np.stack([channel.bincount(minlength=256).numpy() for channel in channels])
+    return counts
 
 
 def statistics(counts: np.ndarray) -> Statistics:

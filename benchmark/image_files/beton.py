@@ -5,8 +5,8 @@
         images.beton     FFCV's file: the training images, then the test images
         labels.npy       int64, one an image
 
-Decoded pixels and their labels are those of `Data` (`benchmark/image_files/arrays.py`) for the same spec, and so is the
-checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with FFCV
+Decoded pixels and their labels are those of `decoded` (`benchmark/image_files/arrays.py`) for the same spec, and so is
+the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with FFCV
 (`runners/loaders/ffcv.py`).
 """
 
@@ -18,26 +18,21 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from vitinit.benchmark.datasets import folder as folders
+from vitinit.benchmark.datasets.folder import folders
 from vitinit.benchmark.datasets.load import sources
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.image_files.arrays import CHUNK, Source, Sources, levels, statistics
-from vitinit.benchmark.image_files.full_size import full_size
+from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split
+from vitinit.benchmark.image_files.images import by_class
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
 
-FOLDER = "ffcv"
 MANIFEST, BETON, LABELS = "manifest.json", "images.beton", "labels.npy"
 PAGE = 2**23
 """Bytes that FFCV reads at once; whole images lie in a page."""
@@ -46,46 +41,8 @@ JPEG = {"write_mode": "jpg", "max_resolution": 500, "jpeg_quality": 90}
 STATISTICS_SIZE = 224
 """Side at which the pixels of such images are counted, where their mean and deviation are not known."""
 
-HOW_TO_INSTALL = (
-    "on Debian: apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev; "
-    "then: make ffcv"
-)
 
-
-@dataclass(frozen=True)
-class BetonSplit:
-    """Images that stay on the disk.
-
-    Attributes:
-        labels: int64, N, an index into `BetonData.classes`.
-        first: where the split begins among the images of the file.
-    """
-
-    labels: Tensor
-    first: int
-
-
-@dataclass(frozen=True)
-class BetonData:
-    """A dataset prepared for FFCV, opened. All but the images is as in `arrays.Data`.
-
-    Attributes:
-        file: the .beton.
-        jpegs: it holds JPEGs of several sizes; else pixels at the final size.
-    """
-
-    train: BetonSplit
-    held_out: BetonSplit
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    checksum: str
-    image_size: int
-    file: Path
-    jpegs: bool = False
-
-
-def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool = False) -> BetonData:
+def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool = False) -> Data:
     """Open what `vitinit data prepare` has made of a dataset, at this size or as JPEGs; no image is read.
 
     Raises:
@@ -99,31 +56,27 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
         )
     if missing := ffcv_missing():
         raise VitinitError(missing)
+    name = f"{spec.name}:{spec.path}" if spec.path else spec.name
     size = None if jpegs else image_size
-    folder, how = prepared_folder(spec, size, data_dir), f"run '{how_to_prepare(spec, size, data_dir)}'"
+    words = ["vitinit", "data", "prepare", name, *(["--jpeg"] if jpegs else ["--image-size", str(image_size)])]
+    words += ["--train-size", str(spec.train_size)] if spec.train_size else []
+    folder, how = prepared_folder(spec, size, data_dir), shlex.join([*words, "--data-dir", str(data_dir)])
     if not (folder / MANIFEST).is_file():
-        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: {how}")
-    found = json.loads((folder / MANIFEST).read_text())
-    if found["names"] != names_digest(spec):
-        raise VitinitError(
-            f"files of {spec.label} were added or removed since it was prepared for FFCV: move {folder} away and {how}"
-        )
+        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: run '{how}'")
     with os_errors("cannot read the prepared dataset"):
+        found = json.loads((folder / MANIFEST).read_text())
+        if found["names"] != names_digest(spec):
+            raise VitinitError(
+                f"files of {spec.label} were added or removed since it was prepared for FFCV: move {folder} away and "
+                f"run '{how}'"
+            )
         # FFCV maps the file: one that was cut short would end the process.
         if (length := (folder / BETON).stat().st_size) != found["size"]:
             raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found['size']:,}")
         labels = torch.from_numpy(np.load(folder / LABELS, allow_pickle=False))
-    return BetonData(
-        train=BetonSplit(labels[: found["train"]], 0),
-        held_out=BetonSplit(labels[found["train"] :], found["train"]),
-        classes=tuple(found["classes"]),
-        mean=tuple(found["mean"]),
-        std=tuple(found["std"]),
-        checksum=found["checksum"],
-        image_size=image_size,
-        file=folder / BETON,
-        jpegs=jpegs,
-    )
+    train, held_out = (Split(None, each) for each in labels.tensor_split([found["train"]]))
+    classes, mean, std = (tuple(found[each]) for each in ("classes", "mean", "std"))
+    return Data(train, held_out, classes, mean, std, found["checksum"], image_size, folder / BETON, jpegs)
 
 
 def described(spec: DatasetSpec, image_size: int | None) -> str:
@@ -140,27 +93,20 @@ def prepared_folder(spec: DatasetSpec, image_size: int | None, data_dir: Path) -
     """The folder of a dataset at a size, or in JPEGs; of a folder dataset it depends on the full path."""
     full = spec.model_copy(update={"path": str(Path(spec.path).resolve())}) if spec.path else spec
     digest = hashlib.sha256(full.model_dump_json().encode()).hexdigest()[:12]
-    return data_dir / FOLDER / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
+    return data_dir / "ffcv" / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
 
 
 def names_digest(spec: DatasetSpec) -> str:
     """sha256 over the names of the image files of a folder dataset; the others are the same for everybody."""
-    splits = folders.splits(Path(str(spec.path))) if spec.name == "folder" else ()
-    names = [f"{name}/{file.name}" for split in splits for name, files in split.items() for file in files]
+    splits = folders(Path(str(spec.path))) if spec.name == "folder" else ()
+    names = [f"{name}/{file.name}" for split in splits for name, files in by_class(split).items() for file in files]
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
-
-
-def how_to_prepare(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> str:
-    """The command line that prepares this dataset."""
-    name = f"{spec.name}:{spec.path}" if spec.path else spec.name
-    words = ["vitinit", "data", "prepare", name, *(["--image-size", str(image_size)] if image_size else ["--jpeg"])]
-    words += ["--train-size", str(spec.train_size)] if spec.train_size else []
-    return shlex.join([*words, "--data-dir", str(data_dir)])
 
 
 def ffcv_missing() -> str | None:
     """Return the command that installs FFCV."""
-    return None if find_spec("ffcv") else f"FFCV is not installed; {HOW_TO_INSTALL}"
+    how = "apt-get install -y --no-install-recommends g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev"
+    return None if find_spec("ffcv") else f"FFCV is not installed; on Debian: {how}; then: make ffcv"
 
 
 @contextmanager
@@ -196,35 +142,51 @@ def prepare_beton(
         The folder.
 
     Raises:
-        VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already, or the disk has no
-            room.
+        VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already, or the disk is
+            full.
     """
-    opened = sources(spec, data_dir)
+    opened, folder = sources(spec, data_dir), prepared_folder(spec, image_size, data_dir)
     if opened.train.labels.ndim > 1:
         raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
-    folder = prepared_folder(spec, image_size, data_dir)
     if (folder / MANIFEST).is_file():
         raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    count = len(opened.chosen) + len(opened.test.labels)
-    facts: dict[str, object] = {}
-    images = sized(opened, image_size, report, facts) if image_size else whole(opened, report, facts)
+    splits, checksum = (opened.train.part(opened.chosen), opened.test), hashlib.sha256()
+    labels = torch.cat([split.labels for split in splits]).numpy()
+    mean, std = opened.its_statistics(image_size or STATISTICS_SIZE)
+    if not image_size:
+        checksum.update(str(JPEG).encode())
+
+    def images() -> Iterator[np.ndarray]:
+        """The training images that the spec asks for, then the test images, uint8, H x W x 3."""
+        done = 0
+        for split in splits:
+            for chunk in torch.arange(len(split.labels)).split(CHUNK if image_size else CHUNK // 16):
+                if image_size:
+                    images_NCHW = split.sized(image_size, chunk)
+                    checksum.update(images_NCHW.numpy().data)
+                    yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
+                else:
+                    for image in split.arrays(chunk.tolist(), np.array):
+                        checksum.update(image.data)
+                        yield image
+                done += len(chunk)
+                report(done, len(labels))
+            checksum.update(split.labels.numpy().data)
+
+    scratch = folder.with_name(f".{folder.name}")
     with os_errors(f"cannot prepare {spec.label} in {folder.parent}"):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        needed, free = count * 3 * (image_size or 0) ** 2, shutil.disk_usage(folder.parent).free
-        if free < needed:
-            raise VitinitError(f"{folder.parent}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
-        scratch = folder.with_name(f".{folder.name}")
         shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
+        scratch.mkdir(parents=True)
         try:
-            write_beton(scratch / BETON, images, count, image_size)
-            labels = torch.cat([opened.train.labels[opened.chosen], opened.test.labels])
-            np.save(scratch / LABELS, labels.numpy())
+            write_beton(scratch / BETON, images(), len(labels), image_size)
+            np.save(scratch / LABELS, labels)
             manifest = {
-                **facts,
                 "classes": opened.classes,
+                "mean": mean,
+                "std": std,
+                "checksum": checksum.hexdigest(),
                 "names": names_digest(spec),
                 "train": len(opened.chosen),
                 "size": (scratch / BETON).stat().st_size,
@@ -235,47 +197,6 @@ def prepare_beton(
             shutil.rmtree(scratch, ignore_errors=True)
         sync_folder(folder.parent)
     return folder
-
-
-def sized(
-    opened: Sources, image_size: int, report: Callable[[int, int], None], facts: dict[str, object]
-) -> Iterator[np.ndarray]:
-    """The training images that the spec asks for, then the test images, uint8, S x S x 3; then the facts of them."""
-    numbers = {"train": opened.chosen, "test": torch.arange(len(opened.test.labels))}
-    # the statistics are those of the whole training split, whatever the subset
-    read = numbers if opened.statistics else {**numbers, "train": torch.arange(len(opened.train.labels))}
-    counts, checksum, done = np.zeros((3, 256), np.int64), hashlib.sha256(), 0
-    for name, source in (("train", opened.train), ("test", opened.test)):
-        for chunk in read[name].split(CHUNK):
-            images_NCHW = source.sized(chunk, image_size)
-            if name == "train":
-                np.add(counts, levels(images_NCHW), out=counts)
-            images_NCHW = images_NCHW[torch.isin(chunk, numbers[name])]
-            checksum.update(images_NCHW.numpy().data)
-            yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
-            done += len(chunk)
-            report(done, sum(map(len, read.values())))
-        checksum.update(source.labels[numbers[name]].numpy().data)
-    mean, std = opened.statistics or statistics(counts)
-    facts.update(mean=mean, std=std, checksum=checksum.hexdigest())
-
-
-def whole(opened: Sources, report: Callable[[int, int], None], facts: dict[str, object]) -> Iterator[np.ndarray]:
-    """The same images in their own sizes, and the facts of them."""
-    data = full_size(opened, STATISTICS_SIZE, on_test=True)
-    # their pixels are not those of the files, so their checksum is another
-    facts.update(mean=data.mean, std=data.std, checksum=hashlib.sha256(f"{JPEG} {data.checksum}".encode()).hexdigest())
-    total, done = len(data.train.labels) + len(data.held_out.labels), 0
-
-    def decoded(source: Source, number: int) -> np.ndarray:
-        return np.asarray(source.image(number))
-
-    with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
-        for source in (data.train, data.held_out):
-            for chunk in torch.arange(len(source.labels)).split(CHUNK // 16):
-                yield from pool.map(partial(decoded, source), chunk.tolist())
-                done += len(chunk)
-                report(done, total)
 
 
 def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size: int | None) -> None:
@@ -302,8 +223,7 @@ def write_beton(file: Path, images: Iterator[np.ndarray], count: int, image_size
                     handle_sample((image,), number, metadata.dtype.names, metadata, allocator, writer.fields)
         finally:
             del metadata  # it holds the shared memory
-        end = allocator.offset + allocator.next_page_written.value * page
-        if file.stat().st_size != end:
+        if file.stat().st_size != allocator.offset + allocator.next_page_written.value * page:
             raise OSError(f"{file} was not written to its end: is the disk full?")
         writer.finalize([allocator.allocations])
     finally:

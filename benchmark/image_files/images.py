@@ -12,49 +12,34 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL import Image
 
-IMAGE_FORMATS = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".png": "PNG",
-    ".ppm": "PPM",
-    ".pgm": "PPM",
-    ".bmp": "BMP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
-    ".webp": "WEBP",
-}
-"""Extensions that make a file of a folder dataset an image, and PIL's name of their format."""
-FORMATS = tuple(sorted({*IMAGE_FORMATS.values(), "GIF"}))
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
+"""They make a file of a folder dataset an image."""
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
 BEHIND = (255, 255, 255)
 """Colour, white, on which a transparent image lies."""
 
 
-def class_folders(folder: Path) -> dict[str, Path]:
-    """The folder of each class by its name (Unicode NFC), in sorted order. Names that begin with a dot are passed over.
+def shown(folder: Path) -> list[Path]:
+    """What is in a folder in sorted order, but for names that begin with a dot."""
+    return sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
+
+
+def by_class(folder: Path) -> dict[str, list[Path]]:
+    """The image files of each class, in the order of the names (Unicode NFC) of both.
 
     Raises:
-        VitinitError: a class is there twice, in two spellings of its letters.
+        VitinitError: a class is there twice, in two spellings of its letters, or has no image.
     """
-    found: dict[str, Path] = {}
-    for entry in sorted(each for each in folder.iterdir() if each.is_dir() and each.name[0] != "."):
+    found: dict[str, list[Path]] = {}
+    for entry in filter(Path.is_dir, shown(folder)):
         name = unicodedata.normalize("NFC", entry.name)
         if name in found:
             raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")
-        found[name] = entry
-    return found
-
-
-def image_files(class_dir: Path) -> list[Path]:
-    """The image files of one class in sorted order. Names that begin with a dot are passed over.
-
-    Raises:
-        VitinitError: there is none.
-    """
-    files = sorted(each for each in class_dir.iterdir() if each.suffix.lower() in IMAGE_FORMATS and each.name[0] != ".")
-    if not files:
-        raise VitinitError(f"the class folder {class_dir} has no images ({', '.join(IMAGE_FORMATS)})")
-    return files
+        found[name] = [file for file in shown(entry) if file.suffix.lower() in EXTENSIONS]
+        if not found[name]:
+            raise VitinitError(f"the class folder {entry} has no images ({', '.join(EXTENSIONS)})")
+    return dict(sorted(found.items()))
 
 
 def read_image(source: Path | IO[bytes]) -> Image.Image:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TypeVar
-
 import numpy as np
 
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
-Item = TypeVar("Item", str, Path, int)
+
+def trained_on(spec: DatasetSpec, images: int, classes: int) -> int:
+    """Number of images that a spec trains on, of so many of the training split.
+
+    Raises:
+        VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes.
+    """
+    left = images
+    for name in ("val_size", "train_size"):
+        size = getattr(spec, name)
+        if size is None:
+            continue
+        if size > left:
+            raise VitinitError(f"dataset {spec.label}: {name} {size} is more than the {left} training images there are")
+        if size < classes:
+            raise VitinitError(f"dataset {spec.label}: {name} {size} is less than its number of classes, {classes}")
+        left = left - size if name == "val_size" else size
+    if not left:
+        raise VitinitError(f"dataset {spec.label}: val_size {spec.val_size} leaves no image to train on")
+    return left
 
 
 def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
@@ -28,55 +43,42 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
         Ascending indices of both; the second is empty without `val_size`.
 
     Raises:
-        VitinitError: there are fewer images than that, or more classes, or a class is left without training images.
+        VitinitError: as `trained_on`, or a class is left without training images.
     """
     if labels.ndim > 1:
         labels, classes = np.zeros(len(labels), np.int64), 1
-    val = np.arange(0)
-    if spec.val_size is not None:
-        val = stratified(labels, spec.val_size, classes, "val_size")
+    trained_on(spec, len(labels), classes)
+    val = np.arange(0) if spec.val_size is None else stratified(labels, spec.val_size, classes)
     rest = np.setdiff1d(np.arange(len(labels)), val, assume_unique=True)
-    if len(rest) and len(gone := np.setdiff1d(labels, labels[rest])):
+    if len(gone := np.setdiff1d(labels, labels[rest])):
         raise VitinitError(
             f"val_size {spec.val_size} takes all images with label {gone[0]}, and leaves none to train on"
         )
     if spec.train_size is not None:
-        rest = rest[
-            stratified(labels[rest], spec.train_size, classes, "train_size", draw * (spec.train_draw == "seed"))
-        ]
-    if not len(rest):
-        raise VitinitError(f"val_size {spec.val_size} leaves no image of the training split to train on")
+        rest = rest[stratified(labels[rest], spec.train_size, classes, draw * (spec.train_draw == "seed"))]
     return rest, val
 
 
-def held_out_fifth(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+def held_out_fifth(items: list[int]) -> tuple[list[int], list[int]]:
     """Split a class without splits of its own: always the same fifth, at least one item, is held out for the test."""
     from sklearn.model_selection import train_test_split
 
-    kept, taken = train_test_split(list(items), test_size=max(1, round(len(items) / 5)), random_state=0)
-    return sorted(kept), sorted(taken)
+    kept, taken = train_test_split(items, test_size=max(1, round(len(items) / 5)), random_state=0)
+    return kept, taken
 
 
-def stratified(labels: np.ndarray, size: int, classes: int, name: str = "train_size", draw: int = 0) -> np.ndarray:
+def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np.ndarray:
     """`size` images with the classes in proportion, at least one of each; a subset contains the smaller of its draw.
 
     Args:
         labels: int, N.
         size: how many of them.
         classes: how many classes there are.
-        name: what the spec calls the size.
         draw: 0 is the draw of subsets that are the same at every seed.
 
     Returns:
         Ascending indices of the chosen images.
-
-    Raises:
-        VitinitError: there are fewer images than that, or more classes.
     """
-    if size > len(labels):
-        raise VitinitError(f"{name} {size} is more than the {len(labels)} images that the training split has for it")
-    if size < classes:
-        raise VitinitError(f"{name} {size} is less than the number of classes, {classes}")
     # numpy promises that the numbers of RandomState never change, and of no other generator.
     random = np.random.RandomState(draw % 2**32)
     position = np.empty(len(labels))

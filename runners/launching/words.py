@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitinit.benchmark.datasets.folder import in_both
 from vitinit.benchmark.records.store import Contents
 from vitinit.initializers.errors import count
 from vitinit.runners.launching.plan import STATES, Planned, labels
@@ -69,4 +70,7 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
         name = Path(problem.partition(".json")[0]).name
         becomes = "renamed when its run is repeated" if name[:16] in again else "left alone"
         lines.append(f"not a record, {becomes}: {problem}")
+    for root in {item.cell.spec.dataset.path for item in planned if item.cell.spec.dataset.name == "folder"}:
+        if shared := in_both(Path(str(root))):
+            lines.append(f"folder:{root}: {shared} of its test images are in train, too")
     return lines

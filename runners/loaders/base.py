@@ -18,8 +18,6 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
 from vitinit.benchmark.datasets.imagenet import IMAGENET
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.image_files.beton import BetonData
-from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
@@ -87,14 +85,7 @@ class Loader(ABC):
     name: ClassVar[str]
     numbers_on = torch.device("cpu")
 
-    def __init__(
-        self,
-        data: Data | FullSizeData | BetonData,
-        recipe: Recipe,
-        seed: int,
-        device: torch.device,
-        shard: Shard = ALONE,
-    ) -> None:
+    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         chunks = recipe.batch_size // recipe.mix_unit
         if shard.size > chunks:
             mixed = f", of which {recipe.mix_unit} are mixed with one another" if recipe.mixes else ""

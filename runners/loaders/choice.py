@@ -9,14 +9,11 @@ import torch
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.image_files.beton import MANIFEST, BetonData, ffcv_missing, load_beton, prepared_folder
-from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_beton, prepared_folder
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
 from vitinit.runners.basics.environment import physical_memory
-
-OpenedData = Data | FullSizeData | BetonData
 
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
@@ -34,7 +31,7 @@ def open_data(
     cropped: bool = False,
     elsewhere: bool = False,
     runs: int = 1,
-) -> OpenedData:
+) -> Data:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
 
     The images of a streamed dataset (ImageNet), or of one that the recipe crops (`cropped`), are decoded in their own

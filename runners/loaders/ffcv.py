@@ -24,7 +24,8 @@ from ffcv.pipeline.compiler import Compiler
 from ffcv.pipeline.operation import Operation
 from torch import Tensor
 
-from vitinit.benchmark.image_files.beton import BetonData, damaged, threads_kept
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import damaged, threads_kept
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive
@@ -44,7 +45,7 @@ class FfcvLoader(Loader):
 
     name: ClassVar[str] = "ffcv"
 
-    def __init__(self, data: BetonData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
+    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         """See `Loader`.
 
         Raises:
@@ -61,6 +62,7 @@ class FfcvLoader(Loader):
         self._file(self._plain)
 
     def _file(self, decoder: tuple[Any, ...]) -> Ffcv:
+        assert self._data.file
         # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
         # records that.
         try:
@@ -78,7 +80,7 @@ class FfcvLoader(Loader):
         """
         if not batches:
             return
-        first = (self._data.train if split == "train" else self._data.held_out).first
+        first = 0 if split == "train" else len(self._data.train.labels)
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
         ffcv, reading = self._file(self._plain), None
         if epoch is not None and self._cropped:
@@ -143,7 +145,7 @@ def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
 class Reading(EpochIterator):
     """FFCV's thread that reads batches ahead, with an end to waiting for it."""
 
-    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: BetonData, pins: bool) -> None:
+    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: Data, pins: bool) -> None:
         """Begins to read.
 
         Args:

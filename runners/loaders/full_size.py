@@ -21,7 +21,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations.registry import Augmentation
-from vitinit.benchmark.image_files.full_size import FullSizeData
+from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
 from vitinit.runners.loaders.ahead import carried_out
@@ -37,9 +37,7 @@ class FullSizeLoader(Loader):
 
     name: ClassVar[str] = "full-size"
 
-    def __init__(
-        self, data: FullSizeData, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE
-    ) -> None:
+    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         super().__init__(data, recipe, seed, device, shard)
         self.data = data
 

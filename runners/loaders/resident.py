@@ -21,7 +21,7 @@ class ResidentLoader(Loader):
     def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         super().__init__(data, recipe, seed, device, shard)
         self.numbers_on = device
-        self._images = {"train": data.train.images.to(device), "held_out": data.held_out.images.to(device)}
+        self._images = {name: getattr(data, name).sized(data.image_size).to(device) for name in ("train", "held_out")}
 
     def read(
         self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None

@@ -80,7 +80,7 @@ def test_what_it_declares_is_what_is_loaded(here: Here) -> None:
         assert split.masks(SIZE).shape[1:] == shape
         found = set(split.labels.flatten().tolist()) - ({IGNORED} if dataset.dense else set())
         assert found == set(range(len(opened.classes)))
-        images = split.sized(torch.arange(0, len(split.labels), 7)[:20], SIZE)
+        images = split.sized(SIZE, torch.arange(0, len(split.labels), 7)[:20])
         assert images.dtype == torch.uint8
         assert images.shape[1:] == (3, SIZE, SIZE)
         assert images.is_contiguous()
@@ -103,7 +103,7 @@ def test_what_is_opened_again_is_equal_and_its_parts_are_disjoint_and_stratified
     assert not np.array_equal(chosen, others)
     share = np.bincount(opened.train.labels.flatten().numpy()) / opened.train.labels.numel()
     for split, part in ((data.train, chosen), (data.held_out, val)):
-        assert torch.equal(split.images, opened.train.sized(torch.from_numpy(part), SIZE))
+        assert torch.equal(split.images, opened.train.sized(SIZE, torch.from_numpy(part)))
         assert torch.equal(split.labels, opened.train.masks(SIZE)[part])
         assert len(split.labels) == size
         if not here.dataset.dense:  # the images of masks are drawn from all

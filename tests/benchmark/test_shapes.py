@@ -17,7 +17,7 @@ from dataset_helpers import NOWHERE
 from vitinit.benchmark.datasets import shapes
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.shapes import SIZE, UNIT
-from vitinit.benchmark.image_files.arrays import Data, Source
+from vitinit.benchmark.image_files.arrays import Split
 from vitinit.benchmark.spec import DatasetSpec
 
 AREA_OF_A_TRIANGLE = 3 * math.sqrt(3) / 4
@@ -74,13 +74,12 @@ def test_every_pixel_belongs_to_the_last_shape_that_it_lies_in() -> None:
 
 def test_it_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class() -> None:
     data = load(DatasetSpec(name="shapes", train_size=20, val_size=10, evaluate_on="val"), SIZE, NOWHERE)
-    assert isinstance(data, Data)
     assert data.train.labels.shape == (20, SIZE, SIZE)
     assert data.held_out.labels.shape == (10, SIZE, SIZE)
     assert data.train.labels.dtype == torch.uint8
     images, masks = (torch.from_numpy(each[:4]) for each in whole())
     for side in (16, 48, 64):
-        source = Source.of_pixels(images, masks)
+        source = Split(images, masks)
         places = ((torch.arange(side) + 0.5) * SIZE / side).long()
         assert torch.equal(source.masks(side), masks[:, places][:, :, places])
-        assert source.sized(torch.arange(4), side).shape == (4, 3, side, side)
+        assert source.sized(side).shape == (4, 3, side, side)
