@@ -152,3 +152,21 @@ def test_links_to_the_root_to_splits_classes_and_images_are_followed(good: Path)
     data = load(folder_spec(good.parent / "alias"), 8, NOWHERE)
     assert (data.train.labels.tolist(), data.held_out.labels.tolist()) == ([0, 0, 1, 1], [0, 0, 1])
     assert rows(data.held_out.images) < rows(data.train.images)
+
+
+def test_the_plan_counts_images_that_are_in_both_splits_and_files_that_are_no_images(tmp_path: Path, here) -> None:
+    make_folder(tmp_path / "images", {"train/a": 3, "train/b": 3, "val/a": 2, "val/b": 1})
+    make_image(tmp_path / "images/val/a/other.png", 5000)
+    for name in ("val/notes.txt", "train/a/x.TXT", "train/a/._000.png", "val/b/README"):
+        (tmp_path / "images" / name).write_text("")
+    (tmp_path / "mine.yaml").write_text(
+        "title: Mine\nrows: {A: {base: trunc_normal}}\nblocks:\n  - datasets: ['folder:images']\n"
+        "    model: {preset: vit_micro, image_size: 8, patch_size: 4}\n"
+        "    recipe: {name: small, epochs: 1, batch_size: 2}\n    seeds: [0]\n"
+    )
+    code, said = here("plan", "mine.yaml")
+    said = " ".join(said.split())
+    assert code == 0, said
+    assert "there is no folder test, so accuracy is measured on val" in said
+    assert "3 images of val are in train too" in said
+    assert "3 left out: 2 .txt, 1 without extension; images are .jpg, " in said
