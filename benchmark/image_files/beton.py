@@ -6,8 +6,8 @@
         labels.npy       int64, one an image
 
 Decoded pixels and their labels are those of `decoded` (`benchmark/image_files/arrays.py`) for the same spec, and so is
-the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with FFCV
-(`runners/loaders/ffcv.py`).
+the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with
+FFCV (`runners/loaders/ffcv.py`).
 """
 
 from __future__ import annotations

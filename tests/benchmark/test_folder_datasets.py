@@ -155,7 +155,8 @@ def test_links_to_the_root_to_splits_classes_and_images_are_followed(good: Path)
 
 
 def test_the_plan_counts_images_that_are_in_both_splits_and_files_that_are_no_images(tmp_path: Path, here) -> None:
-    make_folder(tmp_path / "images", {"train/a": 3, "train/b": 3, "val/a": 2, "val/b": 1})
+    make_folder(tmp_path / "images", {"train/a": 3, "train/b": 3, "val/a": 0, "val/b": 1})
+    shutil.copytree(tmp_path / "images/train/a", tmp_path / "images/val/a")
     make_image(tmp_path / "images/val/a/other.png", 5000)
     for name in ("val/notes.txt", "train/a/x.TXT", "train/a/._000.png", "val/b/README"):
         (tmp_path / "images" / name).write_text("")

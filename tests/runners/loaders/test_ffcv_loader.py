@@ -18,7 +18,6 @@ from tests.processes import until
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
-from vitinit.benchmark.image_files.full_size import FullSizeData
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
@@ -151,7 +150,7 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
     spec = DatasetSpec(name="folder", path=str(tmp_path))
     with pytest.raises(VitinitError, match=r"none is resident: --loader auto or ffcv"):
         open_data(spec, side, tmp_path, "resident", cropped=True)
-    assert isinstance(open_data(spec, side, tmp_path, cropped=True), FullSizeData)
+    assert open_data(spec, side, tmp_path, cropped=True).file is None
     prepare(spec, None, tmp_path)
     opened = open_data(spec, side, tmp_path, cropped=True)
     assert opened.checksum != load(spec, side, tmp_path, cropped=True).checksum
