@@ -7,14 +7,15 @@ One table for each setting, ranked by the lower end of the interval of the gain 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from statistics import median_high
+from typing import NamedTuple
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.gains import gain, written
 from vitinit.analysis.stats import Interval, Paired
 from vitinit.analysis.tables.shared import own_bases
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.records.looks import Comparison
+from vitinit.benchmark.records.looks import Comparison, Look
 
 SETTINGS = {
     "quick": ("Quick: 5 epochs, 5,000 images of CIFAR-10", "catalogue-small"),
@@ -29,57 +30,49 @@ PLAIN = "Kaiming uniform"
 """Base that other bases are compared with."""
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the board; the gains are written with their intervals."""
 
     name: str
     base: str
-    gain: str
+    points: float
     low: float
-    """Lower end of the gain's interval."""
-    placebo: str
-    """Gain over the placebo; empty where there is none."""
+    """Lower end of the interval of the gain, which is `points`."""
+    gain: str
     n: int
     seconds: float | None
     """Median of what the initialisation takes; None where it is not recorded."""
     study: str
-    placebo_study: str = ""
-    """The study that has the placebo, where it is another one."""
+    placebo: str
+    """Gain over the placebo; empty where there is none."""
+    placebo_study: str
+    """The study that has the placebo."""
 
 
-def catalogue(study: Study, more: Study | None) -> Iterator[Entry]:
+def catalogue(study: Study, more: Study | None = None) -> Iterator[Entry]:
     """Yield an entry for every method, and for every base but the plain one.
 
     Args:
         study: Its rows are the entries.
         more: Study of the same setting, for placebos that the first has not.
     """
-    bases = own_bases(study)
-    for row in study.rows:
-        method = study.examples[row, None].method
-        base = OWN_MODEL.get(row) or bases.get(row) or (PLAIN if method is None else "")
-        if (method and method.name == "placebo") or base in ("", row) or row in OWN_MODEL.values():
-            continue
-        over = gain(study, row, base)
-        if not over or not over.interval:
-            continue
-        placebo, elsewhere = _text(gain(study, row, f"{row}, placebo")), ""
-        if more and not placebo and (placebo := _text(gain(more, row, f"{row}, placebo"))):
-            elsewhere = more.name
-        seconds = _seconds(study, row)
-        yield Entry(row, base, _text(over), over.interval.low, placebo, over.n, seconds, study.name, elsewhere)
+    methods = {row: study.examples[row, None].method for row in study.rows if row not in OWN_MODEL.values()}
+    plain = {row: PLAIN for row, method in methods.items() if not method and row != PLAIN}
+    bases = plain | own_bases(study) | OWN_MODEL
+    for row, method in methods.items():
+        over = gain(study, row, bases.get(row, ""))
+        if over and over.interval and (method is None or method.name != "placebo"):
+            placebos = ((_text(gain(one, row, f"{row}, placebo")), one.name) for one in (study, more) if one)
+            placebo = next((found for found in placebos if found[0]), ("", ""))
+            its = (over.mean, over.interval.low, _text(over), over.n, _seconds(study, row), study.name)
+            yield Entry(row, bases[row], *its, *placebo)
 
 
-def ranked(study: Study) -> tuple[str, Entry] | None:
-    """Return the tier and the entry of a study of `vitinit rank`, at its last look; None where it has none."""
-    plan = looks.read(study.folders[0] / study.name)
-    if plan is None or not plan.taken:
-        return None
-    last, (row, base) = plan.taken[-1], study.contrasts[0]
-    placebo = _at_look(last.placebo) if last.placebo else ""
-    seconds = _seconds(study, row)
-    return plan.tier, Entry(row, base, _at_look(last.base), last.base.low, placebo, last.n, seconds, study.name)
+def ranked(study: Study, last: Look) -> Entry:
+    """Return the entry of a study of `vitinit rank`, at its last look."""
+    (row, base), its = study.contrasts[0], last.base
+    gained = (its.gain, its.low, at_look(its), last.n, _seconds(study, row), study.name)
+    return Entry(row, base, *gained, at_look(last.placebo) if last.placebo else "", study.name)
 
 
 def page(studies: Iterable[Study]) -> str:
@@ -87,10 +80,10 @@ def page(studies: Iterable[Study]) -> str:
     from vitinit.analysis.pages.render import render
 
     by_name = {study.name: study for study in studies}
-    ranks = [found for study in by_name.values() if (found := ranked(study))]
+    plans = [(study, plan) for study in by_name.values() if (plan := looks.read(study.folders[0] / study.name))]
     tables = []
     for tier, (title, name) in SETTINGS.items():
-        entries = [entry for its, entry in ranks if its == tier]
+        entries = [ranked(study, plan.taken[-1]) for study, plan in plans if plan.tier == tier and plan.taken]
         if name in by_name:
             entries += catalogue(by_name[name], by_name.get(PLACEBOS.get(tier, "")))
         if entries:
@@ -98,15 +91,15 @@ def page(studies: Iterable[Study]) -> str:
     return render("board.md.j2", tables=tables) if tables else ""
 
 
-def _seconds(study: Study, row: str) -> float | None:
-    seconds = sorted(run.init.seconds for run in study.cells.get((study.columns[0], row), ()) if run.init)
-    return seconds[len(seconds) // 2] if seconds else None
-
-
-def _text(difference: Paired | None) -> str:
-    """Write a gain with its interval; nothing where it has none."""
-    return written(difference.mean, difference.interval) if difference and difference.interval else ""
-
-
-def _at_look(its: Comparison) -> str:
+def at_look(its: Comparison) -> str:
+    """Write the gain that a look found, with its interval."""
     return written(its.gain, Interval(its.low, its.high))
+
+
+def _seconds(study: Study, row: str) -> float | None:
+    seconds = [run.init.seconds for run in study.cells.get((study.columns[0], row), ()) if run.init]
+    return median_high(seconds) if seconds else None
+
+
+def _text(its: Paired | None) -> str:
+    return written(its.mean, its.interval) if its and its.interval else ""

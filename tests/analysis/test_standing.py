@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed, finished, respecified, several, spec, with_error, write
+from synthetic_records import done, failed, respecified, several, with_error, write
 
 from vitinit.analysis import standing
 from vitinit.analysis.frame import Study, load
@@ -91,8 +91,7 @@ def test_a_rise_of_an_error_is_a_loss(tmp_path: Path) -> None:
 
 def test_no_number_is_given_before_the_first_look_nor_between_two(tmp_path: Path) -> None:
     few = study(tmp_path / "7", (BASE + 3 + NOISE)[:7], BASE[:7])
-    assert "no verdict yet: 7 of the 8 seeds" in printed(few)
-    assert "minus its base" not in printed(few)
+    assert printed(few) == "Mine: no verdict yet: 7 of the 8 seeds of the first look are recorded."
     eight, ten = (printed(study(tmp_path / str(n), (BASE + MIXED)[:n], BASE[:n])) for n in (8, 10))
     assert eight == ten
     assert "12 seeds decide" in eight.splitlines()[0]
@@ -100,8 +99,9 @@ def test_no_number_is_given_before_the_first_look_nor_between_two(tmp_path: Path
 
 def test_an_answer_that_was_given_stands_whatever_comes_after(tmp_path: Path) -> None:
     """More seeds, other numbers at the same seeds: the look at 8 was taken, and is not taken again."""
-    first = study(tmp_path, (BASE + 3 + NOISE)[:8], BASE[:8])
-    assert standing.main(["rank-mine", "--results", str(tmp_path)]) == 0
+    first = study(tmp_path, (BASE + 3 + NOISE)[:8], layout=ALONE)
+    command = ["rank-mine", "--results", str(tmp_path), "--brief"]
+    assert standing.main(command) == 0
     answer = looks.read(tmp_path / "rank-mine")
     assert answer
     assert (answer.target, [look.n for look in answer.taken]) == (None, [8])
@@ -109,77 +109,59 @@ def test_an_answer_that_was_given_stands_whatever_comes_after(tmp_path: Path) ->
         (tmp_path / "rank-mine" / f"{run_id}.json").unlink()
     several(tmp_path, {"Kaiming uniform": (BASE + 9).tolist()}, study="rank-mine", label="Mine's base")
     several(tmp_path, {"Mimetic": BASE.tolist()}, study="rank-mine", label="Mine", params={"seed_of_row": "Mine"})
-    assert standing.main(["rank-mine", "--results", str(tmp_path)]) == 0
+    assert standing.main(command) == 0
     assert looks.read(tmp_path / "rank-mine") == answer
 
 
-def test_a_method_without_a_placebo_is_compared_with_its_base(tmp_path: Path) -> None:
-    its = study(tmp_path, BASE + 3 + NOISE, NONE, ALONE)
-    assert stands(its).verdict == "it gains 3.0 points over its base; whether its pattern helps no placebo can tell."
-    assert "minus its placebo" not in printed(its)
+def test_it_stands_among_gains_of_the_same_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, there = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1]), tmp_path / "reference"
+    its = {"Kaiming uniform": [40.0] * 5, "Mimetic": [45.0 + seed for seed in range(5)], "Imp.-3": [41.0] * 5}
+    several(there, its, study="tier")
+    several(there, its, study="tier", dataset="svhn", label="other images")
+    for row in ("Kaiming uniform", "Mimetic"):
+        for other in ({"recipe": {"lr": 3e-3}}, {"model": {"width": 96}}):
+            for seed in range(3):
+                run = respecified(done(row, (43.0 + seed,), study="tier", seed=seed), **other)
+                write(there, run.model_copy(update={"row": f"{row}, {other}"}))
+    arguments = ["rank-mine", "--results", str(tmp_path / "mine"), "--more", "vitinit rank Mine --budget 2h"]
+    assert standing.main([*arguments, "--beside", str(there / "tier"), str(there / "gone")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == f"Mine: {stands(ours).verdict}"
+    last = stands(ours).last
+    assert last
+    mean, error = (3 + NOISE)[:8].mean(), scipy_stats.sem((3 + NOISE)[:8])
+    half = error * scipy_stats.t.ppf(0.975, 7)
+    interval = f"+{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]"
+    assert said[2] == f"  minus its base     {interval}  p = 0.008  n = 8  detectable {0.92 * error * 8**0.5:.1f}"
+    assert [line.split(maxsplit=3)[3] for line in said if "(n = " in line] == [
+        "Mimetic (n = 5, tier)",
+        "> Mine (n = 8, rank-mine)",
+        "Imp.-3 (n = 5, tier)",
+    ]
+    assert "  +7.00 [5.04, 8.96]       Mimetic (n = 5, tier)" in said
+    assert said[-1] == "To go on: vitinit rank Mine --budget 2h"
+    assert max(map(len, said)) <= 120
+    assert "No committed study has gains over the base kaiming_uniform in this setting." in printed(ours)
 
 
-def test_it_stands_among_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ours = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1])
-    there = {"Kaiming uniform": [40.0] * 5, "Mimetic": [45.0 + seed for seed in range(5)], "Imp.-3": [41.0] * 5}
-    environment = {"processor": "Other", "packages": {"torch": "2.6.0"}}
-    several(tmp_path / "reference", there, study="tier", environment=environment)
-    arguments = ["rank-mine", "--results", str(tmp_path / "mine"), "--beside", str(tmp_path / "reference/tier")]
-    assert standing.main([*arguments, "--more", "vitinit rank Mine --budget 2h"]) == 0
-    said = capsys.readouterr().out
-    assert said.splitlines()[0] == f"Mine: {stands(ours).verdict}"
-    at = [said.index(text) for text in ("+7.00 [5.04, 8.96]       Mimetic (n = 5, tier)", "> Mine (n = 8", "Imp.-3")]
-    assert at == sorted(at)
-    assert "There: Other, torch 2.6.0" in said
-    assert "To go on: vitinit rank Mine --budget 2h" in said
-    assert max(map(len, said.splitlines())) <= 120
-    its = [respecified(done("Mimetic", (45.0,), study="fast", seed=seed), recipe={"lr": 3e-3}) for seed in range(5)]
-    its += [respecified(done("Kaiming uniform", (40.0,), study="fast", seed=n), recipe={"lr": 3e-3}) for n in range(5)]
-    write(tmp_path / "reference", *its)
-    assert standing.main([*arguments[:-1], str(tmp_path / "reference/fast")]) == 0
-    said = capsys.readouterr().out
-    assert "(recorded at lr 0.003, here 0.001)" in said
-    assert "> Mine" not in said, "a gain at another rate is not beside"
-
-
-def test_a_run_that_failed_keeps_the_look_from_being_taken(tmp_path: Path) -> None:
-    mine = BASE + 3.0 + NOISE
-    study(tmp_path, mine[:6], mine[:6] - 3.0 - NOISE[:6])
-    for seed in (7, 6):
-        run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1, params={"seed_of_row": "Mine"})
-        write(tmp_path, run.model_copy(update={"row": "Mine", "error": "Diverged"}))
-    first, second, *_ = printed(load([tmp_path], "rank-mine")).splitlines()
-    assert first == "Mine: no verdict yet: 6 of the 8 seeds of the first look are recorded."
-    assert second == "But Mine failed at seeds 6, 7 (Diverged): a look needs every run."
-
-
-def test_a_file_that_changed_between_the_runs_is_said(tmp_path: Path) -> None:
+def test_a_failed_run_and_a_changed_file_are_said(tmp_path: Path) -> None:
     for row, label, top1 in (("Kaiming uniform", "Mine's base", BASE), ("Mimetic", "Mine", BASE + 3 + NOISE)):
-        for seed, each in enumerate(top1):
-            own = {"my:Mine": "a" if seed < 6 else "b"} if label == "Mine" else {}
+        for seed, each in enumerate(top1[:6]):
+            own = {"my:Mine": "a" if seed < 3 else "b"} if label == "Mine" else {}
             environment = {"initializers": {"kaiming_uniform": "c", **own}}
             which = {"study": "rank-mine", "label": label, "seed": seed, "environment": environment}
             write(tmp_path, done(row, (float(each),), **which))
+    for seed in (7, 6):
+        run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1)
+        write(tmp_path, run.model_copy(update={"row": "Mine", "error": "Diverged"}))
     Store(tmp_path).write_layout("rank-mine", ALONE)
     looks.write(tmp_path / "rank-mine", Looks(tier="quick", worth=1, seeds=list(range(12))))
-    _, second, third, *_ = printed(load([tmp_path], "rank-mine")).splitlines()
-    assert second == "But the file of my:Mine changed between the runs: these numbers mix 2 versions of it."
-    assert third == ""
-
-
-def test_gains_over_another_base_or_of_another_model_or_recipe_are_not_listed(tmp_path: Path) -> None:
-    ours, root = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1]), tmp_path / "reference"
-    for name, model in {"same": {}, "wide": {"width": 96}}.items():
-        for row, top1 in (("Kaiming uniform", 40.0), ("Mimetic", 45.0)):
-            several(root, {row: [top1] * 3}, study="tier", label=f"{row}, {name}", **model)
-    several(root, {"Imp.-3": [(41.0, 42.0)] * 3, "Kaiming uniform": [(40.0, 41.0)] * 3}, study="longer")
-    for seed, row in itertools.product(range(3), ("Trunc normal", "Mimetic")):
-        run = spec(row, seed=seed, epochs=1).model_copy(update={"base": spec("Trunc normal").base})
-        write(root, finished(run, (40.0,), study="another", row=row))
-    text = printed(ours, load([root], "tier"))
-    assert "+5.00 [5.00, 5.00]       Mimetic, same (n = 3, tier)" in text
-    assert "wide" not in text
-    for name in ("longer", "another"):
-        text = printed(ours, load([root], name))
-        assert f"{name} has no gains over the base kaiming_uniform with this model" in text
-        assert "Mimetic (n = 3" not in text
+    (tmp_path / "rank-mine.yaml").touch()
+    (tmp_path / "rank-00000000.yaml").touch()
+    assert printed(load([tmp_path], "rank-mine")).splitlines() == [
+        "Mine: no verdict yet: 6 of the 8 seeds of the first look are recorded.",
+        "But Mine failed at seed 6 (Diverged): a look needs every run.",
+        "But Mine failed at seed 7 (Diverged): a look needs every run.",
+        "But the file of my:Mine changed between the runs: these numbers mix 2 versions of it.",
+        "1 other version of it was ranked here on the same seeds: the error rate below is that of each alone.",
+    ]
