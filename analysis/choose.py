@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import shlex
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -25,6 +23,7 @@ from vitinit.analysis.tables.notes import without_record
 from vitinit.analysis.text import count, signed
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, os_errors
 
 Value = tuple[Any, ...]
@@ -55,31 +54,21 @@ class Choice:
     """The runner-up first."""
     diverged: list[Value]
     """With these it diverged."""
-    lower_is_better: bool = False
-    """True for an error: of scores the lowest is best."""
 
     @property
     def lead(self) -> list[float]:
         """Best minus runner-up, by seed; empty where there is none."""
-        if not self.others:
-            return []
-        other = self.others[0].scores
-        return [score - other[seed] for seed, score in self.best.scores.items()]
-
-    @property
-    def ahead(self) -> int:
-        """Seeds at which the best is ahead of the runner-up."""
-        return sum(lead < 0 if self.lower_is_better else lead > 0 for lead in self.lead)
+        return [score - other.scores[seed] for other in self.others[:1] for seed, score in self.best.scores.items()]
 
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        found: dict[str, None] = {}
+        found: list[str] = []
         tried = [self.best.value, *(each.value for each in self.others), *self.diverged]
         for best, values in zip(self.best.value, map(set, zip(*tried, strict=True)), strict=True):
             if len(values) > 1 and all(isinstance(each, int | float) for each in values):  # words have no edge
-                found |= {word: None for word, end in (("smallest", min), ("largest", max)) if end(values) == best}
-        return " and ".join(found)
+                found += [word for word, end in (("smallest", min), ("largest", max)) if end(values) == best]
+        return " and ".join(dict.fromkeys(found))
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
@@ -91,74 +80,54 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
 
     Raises:
         VitinitError: the study was evaluated on test images, has runs that are not finished (other than by diverging),
-            a row that diverged with every value, nothing to choose from, or several datasets.
+            a row that diverged with every value or of several models or datasets, or nothing to choose from.
     """
     study.require_runs()
-    runs, failures = list(study.contents.done.values()), list(study.contents.failed.values())
-    begun: list[RunRecord | FailureRecord] = [*runs, *failures]  # what failed everywhere was tried, too
+    specs: dict[str, list[RunSpec]] = {row: [] for row in study.rows}
+    outcomes = defaultdict[tuple[str, Value], dict[int, Any]](dict)
+    begun: list[RunRecord | FailureRecord] = [*study.contents.done.values(), *study.contents.failed.values()]
+    for run in begun:
+        specs[run.row].append(run.spec)
     if any(run.spec.dataset.evaluate_on != "val" for run in begun):
         raise VitinitError(
             f"study {study.name!r} is evaluated on test images, and nothing is chosen on them: a tuning grid has "
             "datasets with `val_size` and `evaluate_on: val`"
         )
-    if len({run.spec.dataset for run in begun}) > 1:
-        raise VitinitError(f"study {study.name!r} holds several datasets; choose on one")
-    rows = [row for row in study.rows if any(run.row == row for run in begun)]
-    for row in rows:
-        of_row = [run.spec.model_dump_json(include={"base", "method", "model"}) for run in begun if run.row == row]
-        if len(set(of_row)) > 1:
-            raise VitinitError(f"study {study.name!r}, row {row!r}: several models or initialisations; choose for one")
-    fields = _varied(begun)
-    if not fields:
+    varied = set[str]()
+    for row, its in specs.items():
+        if len({spec.model_dump_json(exclude={"recipe", "seed"}) for spec in its}) > 1:
+            raise VitinitError(f"study {study.name!r}, row {row!r}: several datasets, models or initialisations")
+        varied |= {name for spec in its for name, value in spec.recipe if value != getattr(its[0].recipe, name)}
+    if not varied:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
-    if "optimizer" in fields:  # a learning rate of one means nothing to another
+    if "optimizer" in varied:  # a learning rate of one means nothing to another
         raise VitinitError(f"study {study.name!r}: runs of a row differ by optimizer; give each one rows of its own")
-
-    def value_of(run: RunRecord | FailureRecord) -> Value:
-        return tuple(getattr(run.spec.recipe, name) for name in fields)
-
-    found: dict[str, dict[Value, dict[int, float]]] = {row: defaultdict(dict) for row in rows}
-    for run in runs:
-        found[run.row][value_of(run)][run.spec.seed] = run.score
-    failed = {(each.row, value_of(each), each.spec.seed): each.error for each in failures}
-    values = sorted({value_of(run) for run in begun}, key=_order)
-    seeds = {run.spec.seed for run in begun}
-    sign = 1 if study.lower_is_better else -1
-    choices = []
-    for row, by_value in found.items():
-        diverged = {value for (of, value, _), error in failed.items() if of == row and error == "Diverged"}
-        candidates = [Candidate(value, by_value[value]) for value in values if value not in diverged]
-        for each in candidates:
-            if missing := seeds - each.scores.keys():
-                seed = min(missing, key=lambda seed: ((row, each.value, seed) not in failed, seed))
-                why = failed.get((row, each.value, seed))
-                where = f"{row}, {_written(fields, each.value)}, seed {seed}"
-                state = f"has failed ({why})" if why else "is missing"
-                raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where} {state}")
+    fields = sorted(varied)
+    for run in begun:
+        value = tuple(getattr(run.spec.recipe, name) for name in fields)
+        outcomes[run.row, value][run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
+    tried, seeds = sorted({value for _, value in outcomes}, key=_order), sorted({run.spec.seed for run in begun})
+    choices, sign = [], 1 if study.lower_is_better else -1
+    for row in (row for row, its in specs.items() if its):
+        diverged = [value for value in tried if "Diverged" in outcomes[row, value].values()]
+        candidates = []
+        for value in (value for value in tried if value not in diverged):
+            scores = {seed: outcomes[row, value].get(seed, "no record") for seed in seeds}
+            for seed, score in scores.items():
+                if isinstance(score, str):
+                    where = f"{row}, {_written(fields, value)}, seed {seed}: {score}"
+                    raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where}")
+            candidates.append(Candidate(value, scores))
         if not candidates:
             raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")
-        candidates.sort(key=lambda each: (sign * round(each.mean, 9), _order(each.value)))
-        best, *others = candidates
-        choices.append(Choice(row, best, others, sorted(diverged, key=_order), study.lower_is_better))
+        candidates.sort(key=lambda each: sign * round(each.mean, 9))  # of equals the first stays first
+        choices.append(Choice(row, candidates[0], candidates[1:], diverged))
     return fields, choices
 
 
-def _varied(runs: Sequence[RunRecord | FailureRecord]) -> list[str]:
-    """The fields of the recipe in which runs of one row differ."""
-    by_row: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for run in runs:
-        by_row[run.row].append(run.spec.recipe.model_dump(mode="json"))
-    return sorted(
-        {name for recipes in by_row.values() for name in recipes[0] if len({json.dumps(r[name]) for r in recipes}) > 1}
-    )
-
-
-def _order(value: Value) -> list[tuple[int, float, str]]:
+def _order(value: Value) -> list[tuple[bool, bool, Any]]:
     """Return a sort key: what is off first, then numbers, then words."""
-    return [
-        (0, 0.0, "") if each is None else (1, each, "") if isinstance(each, int | float) else (2, 0.0, str(each))
-        for each in value
-    ]
+    return [(each is not None, isinstance(each, str), each) for each in value]
 
 
 def _written(fields: list[str], value: Value) -> str:
@@ -169,36 +138,29 @@ def _written(fields: list[str], value: Value) -> str:
 def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
     """The answer for people, the choices first."""
     run = next(iter(study.contents.done.values()))
-    images, n = run.dataset.val or 0, len(choices[0].best.scores)
+    images, n, sign = run.dataset.val or 0, len(choices[0].best.scores), -1 if study.lower_is_better else 1
     of = f"{images:,} validation images of {run.spec.dataset.name}"
     text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
     width = max(len(choice.row) for choice in choices)
     for choice in choices:
         words = []
         if leads := choice.lead:
-            over = _written(fields, choice.others[0].value)
-            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {choice.ahead} of {count(n, 'seed')}")
+            over, ahead = _written(fields, choice.others[0].value), sum(sign * lead > 0 for lead in leads)
+            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {ahead} of {count(n, 'seed')}")
         words += [f"the {choice.edge} tried"] if choice.edge else []
         words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
         value = _written(fields, choice.best.value)
         text.append(f"  {choice.row:<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}".rstrip())
-    text += _without_choice(study, choices)
+    reasons = {run.row: f"was skipped: {run.reason}" for run in study.contents.skipped.values()}
+    reasons |= dict.fromkeys(without_record(study), "has no record")
+    chosen = {choice.row for choice in choices}
+    text += [f"Nothing is chosen for {row!r}: it {why}" for row, why in reasons.items() if row not in chosen]
     if run.metric == "top1":
         p = sum(choice.best.mean for choice in choices) / len(choices) / 100
         error = 100 * (p * (1 - p) / images) ** 0.5
         of = f"{error:.1f} points. A smaller lead decides nothing."
         text.append(f"Standard error of top-1 from the number of images: {of}")
     return text
-
-
-def _without_choice(study: frame.Study, choices: list[Choice]) -> list[str]:
-    """A line for each row that was only skipped, and for each row of the grid without any record."""
-    reasons = {run.row: run.reason for run in study.contents.skipped.values()}
-    skipped = [row for row in study.rows if row not in {choice.row for choice in choices}]
-    return [
-        *(f"Nothing is chosen for {row!r}: it was skipped: {reasons[row]}" for row in skipped),
-        *(f"Nothing is chosen for {row!r}: the grid has it, and it has no record" for row in without_record(study)),
-    ]
 
 
 def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> str:
@@ -213,14 +175,9 @@ def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> 
     chosen = {choice.row: dict(zip(fields, choice.best.value, strict=True)) for choice in choices}
     for label, row in (loaded.get("rows") or {}).items():
         if label not in chosen:
-            raise VitinitError(
-                f"{grid}, row {label!r}: nothing was chosen for it, as {study} has no finished run of it (where that "
-                f"grid has the row: vitinit run {shlex.quote(study)}); chosen for: {', '.join(map(repr, chosen))}"
-            )
-        recipe = row.get("recipe") or {}
-        if not isinstance(recipe, dict):
-            raise VitinitError(f"{grid}, row {label!r}: recipe must be a mapping of its fields, not {recipe!r}")
-        row["recipe"] = {**recipe, **chosen[label]}
+            names = ", ".join(map(repr, chosen))
+            raise VitinitError(f"{grid}, row {label!r}: {study} has no finished run of it; chosen for: {names}")
+        row["recipe"] = {**(row.get("recipe") or {}), **chosen[label]}
     head = itertools.takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
     body = yaml.safe_dump(loaded, sort_keys=False, allow_unicode=True, width=200)
     return "\n".join([*head, body])

@@ -84,8 +84,8 @@ def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ([record("Mimetic", 3e-3, 102, 50.0)], "seed 102 is missing"),
-        ([failed(row, 1e-2, 100, "OutOfMemoryError") for row in ROWS], "seed 100 has failed (OutOfMemoryError)"),
+        ([record("Mimetic", 3e-3, 102, 50.0)], "seed 102: no record"),
+        ([failed(row, 1e-2, 100, "OutOfMemoryError") for row in ROWS], "seed 100: OutOfMemoryError"),
         ([failed("Trunc normal", lr, 100) for lr in (1e-3, 3e-3)], "Trunc normal diverged with every value"),
         ([record("Mimetic", 3e-3, 102, 55.0, validation=False)], "nothing is chosen on them"),
         ([record("Mimetic", 1e-3, 102, 50.0, optimizer=OptimizerSpec(name="lion"))], "give each one rows of its own"),
