@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.stats import Interval, Paired, Pooled, holm, paired, pooled
@@ -10,22 +11,24 @@ from vitinit.analysis.tables.shared import Key, skipped, values_by_seed
 from vitinit.analysis.text import interval_text, signed
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vitinit.analysis.frame import Study
 
 LEVEL = 0.05
 """Level of the tests: a p that cannot be under it is not shown."""
 
 
-def gain(study: Study, row: str, over: str) -> Paired | None:
-    """Compare two rows over their common seeds, in the study's first column; None where they have none.
+def compare(ours: pd.Series[float] | None, theirs: pd.Series[float] | None) -> Paired | None:
+    """Compare two series by seed; None where one is missing or they have no seed in common."""
+    return None if ours is None or theirs is None else paired(ours, theirs)
 
-    A gain is positive, in an error too.
-    """
-    values, column = values_by_seed(study, "last"), study.columns[0]
-    if not {(row, column), (over, column)} <= values.keys():
-        return None
-    sign = -1 if study.lower_is_better else 1
-    return paired(sign * values[row, column], sign * values[over, column])
+
+def gain(study: Study, row: str, over: str) -> Paired | None:
+    """Compare two rows in the study's first column; a gain is positive, in an error too."""
+    sign, column = -1 if study.lower_is_better else 1, study.columns[0]
+    values = {key: sign * its for key, its in values_by_seed(study, "last").items()}
+    return compare(values.get((row, column)), values.get((over, column)))
 
 
 def written(points: float, its: Interval, digits: int = 2) -> str:
@@ -63,10 +66,11 @@ class Contrasts:
     """Contrasts with a seed in common, by label and column."""
     size: int
     """Number of comparisons that p is corrected for: those without runs yet, too."""
-    noise: dict[str, Pooled] = field(default_factory=dict)
+    noise: dict[str, Pooled]
     """By column."""
 
 
+@lru_cache(maxsize=4)
 def contrasts(study: Study, metric: str = "last") -> Contrasts:
     """Test the comparisons that the grid names.
 
@@ -74,13 +78,12 @@ def contrasts(study: Study, metric: str = "last") -> Contrasts:
     skipped has none, unless other seeds of it were not.
     """
     values = values_by_seed(study, metric)
-    pairs: dict[Key, Paired] = {}
-    for first, second in study.contrasts:
-        for column in study.columns:
-            if {(first, column), (second, column)} <= values.keys():
-                difference = paired(values[first, column], values[second, column])
-                if difference:
-                    pairs[label((first, second)), column] = difference
+    pairs = {
+        (label(pair), column): difference
+        for pair in study.contrasts
+        for column in study.columns
+        if (difference := compare(*(values.get((row, column)) for row in pair)))
+    }
     left_out = {(label(pair), column) for pair in study.contrasts for row, column in skipped(study) if row in pair}
     named = [(label(pair), column) for pair in study.contrasts for column in study.columns_of_grid]
     places = [key for key in named if key in pairs or key not in left_out]
@@ -95,8 +98,7 @@ def contrasts(study: Study, metric: str = "last") -> Contrasts:
     by_model = corrected({key: noise[key[1]].p(pair) for key, pair in pairs.items() if key[1] in noise})
     tested = {}
     for key, pair in pairs.items():
-        tested[key] = Contrast(pair, by_flips[key], least[key] <= LEVEL)
-        if fit := noise.get(key[1]):
-            pooled_numbers = fit.interval(pair), by_model[key], fit.detectable(pair.n)
-            tested[key] = Contrast(pair, by_flips[key], least[key] <= LEVEL, *pooled_numbers)
+        fit = noise.get(key[1])
+        of_model = (fit.interval(pair), by_model[key], fit.detectable(pair.n)) if fit else ()
+        tested[key] = Contrast(pair, by_flips[key], least[key] <= LEVEL, *of_model)
     return Contrasts(tested, len(places), noise)

@@ -7,23 +7,17 @@ import shlex
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
 from vitinit.analysis.registry import refuse
-from vitinit.analysis.tables import reading
+from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
 from vitinit.analysis.tables.shared import METRICS, check_baseline
-from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
-
-if TYPE_CHECKING:
-    from vitinit.analysis.frame import Study
-    from vitinit.benchmark.terminal import Terminal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "tables",
     )
     parser.add_argument(
-        "--table", metavar="NAME", help="write and print one table, such as small_start (default: write all)"
+        "--table", metavar="NAME", help="write and print one table, such as small_masked (default: write all)"
     )
     parser.add_argument("--all", action="store_true", help="print every table, with its gains and all its notes")
     parser.add_argument("--gain", action="store_true", help="add paired differences with their intervals")
@@ -43,9 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--format",
         metavar="NAME",
-        action="extend",
-        type=lambda text: text.split(","),
-        help=f"formats, repeated or with commas: {', '.join(FORMATS)} (default: latex)",
+        default="latex",
+        help=f"formats, with commas: {', '.join(FORMATS)} (default: latex)",
     )
     parser.add_argument(
         "--metric",
@@ -57,24 +50,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    formats = list(dict.fromkeys(args.format or ["latex"]))
+    formats = args.format.split(",")
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
     found, metric, place = frame.load_all(args.results, args.study), args.metric, "tables"
     if metric not in METRICS:
         found, metric, place = [study.by(metric) for study in found], "last", f"tables-{metric}"
-    tables = {study.name: names(study) for study in found}
-    available = {name: study for study in found for name in tables[study.name]}
+    available = {name: study for study in found for name in names(study)}
     if args.table and args.table not in available:
         raise unknown_name("table", args.table, available)
     if not available:
         found[0].require_runs()
     check_baseline(args.baseline, found)
-    labels = [row for study in found for row in study.rows]
     for pattern in args.rows or []:
-        if not _matching(labels, [pattern]):
-            raise unknown_name("row", pattern, labels)
+        if not any(_matching(study, [pattern]) for study in found):
+            raise unknown_name("row", pattern, (row for study in found for row in study.rows))
 
     from vitinit.benchmark.terminal import Terminal
 
@@ -83,31 +74,32 @@ def _run(args: argparse.Namespace) -> None:
     broken: list[VitinitError] = []
     for study in studies:
         console.print(study.summary())
-        if not tables[study.name]:
-            console.print("no table, no run is finished\n")
-            continue
         out = study.home / place
         if args.out:
             out = args.out / study.name if len(studies) > 1 else args.out
         command.folder(out)
         # The baseline may be a row of another study: this one then compares with own bases, and its notes say so.
         baseline = args.baseline if args.baseline in study.rows else None
-        rows = _matching(study.rows, args.rows or [])
-        built: list[Table] = []
-        for name in [args.table] if args.table else tables[study.name]:
+        tables = []
+        for name in [args.table] if args.table else names(study):
             try:
-                built.append(build(study, name, metric, baseline, rows, gain))
+                tables.append(build(study, name, metric, baseline, _matching(study, args.rows or []), gain))
             except BrokenFile as error:
                 broken.append(error)
-        for table in built:
+        named = next((table for table in tables if of_contrasts(table)), None)
+        brief = not (args.all or args.table)
+        for table in tables:
             for kind in formats:
                 ending, write = FORMATS[kind]
                 command.write(out / f"{table.name}.{ending}", write(table, args.all))
-            if args.all or args.table:
-                _print(console, table, args.all)
-        if not (args.all or args.table):
-            _print_brief(console, study, built, args.baseline is None)
-        console.print(f"{count(len(built), 'table')} as {', '.join(formats)} in {out}\n")
+            if not brief or table.name == study.name or table is named:
+                for line in (table.caption, *to_terminal(table, console.width), *(table.notes if args.all else ())):
+                    console.print(line)
+        if brief:
+            summary = reading.sentences(tables[0], None if args.baseline else named) if tables else []
+            for line in (*notes.without_numbers(study), *notes.mixed_code(study), *summary):
+                console.print(line)
+        console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
         console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
     console.print(f"Next: a report for the browser{'' if args.all else ', all tables with notes'}, curves over epochs")
@@ -119,32 +111,9 @@ def _run(args: argparse.Namespace) -> None:
     refuse(broken)
 
 
-def _matching(rows: Sequence[str], patterns: Sequence[str]) -> list[str]:
+def _matching(study: frame.Study, patterns: Sequence[str]) -> list[str]:
     """Return the rows that match, in the order of the patterns; * matches any text."""
-    return list(dict.fromkeys(row for one in patterns for row in rows if row == one or fnmatchcase(row, one)))
-
-
-def _print_brief(console: Terminal, study: Study, tables: Sequence[Table], by_grid: bool) -> None:
-    """Print the main table, the table of contrasts, and their reading."""
-    own = next((table for table in tables if table.name == study.name), None)
-    named = next((table for table in tables if of_contrasts(table)), None)
-    for table in (own, named):
-        if table:
-            _print(console, table)
-            console.print()
-    if own:
-        for text in [*reading.without_numbers(study), *reading.sentences(own, named if by_grid else None)]:
-            console.print(text)
-
-
-def _print(console: Terminal, table: Table, notes: bool = False) -> None:
-    """Print caption, table and notes."""
-    console.print(table.caption)
-    for panel in to_terminal(table, console.width):
-        console.print()
-        console.print(panel)
-    for note in table.notes if notes else ():
-        console.print(note)
+    return list(dict.fromkeys(row for one in patterns for row in study.rows if row == one or fnmatchcase(row, one)))
 
 
 if __name__ == "__main__":

@@ -2,40 +2,38 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from vitinit.analysis import gains
 from vitinit.analysis.tables.notes import about_runs, beside, compared_with, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.shared import (
-    Values,
-    baselines_of,
-    contrasts_compared,
-    published_numbers,
-    values_by_seed,
-)
+from vitinit.analysis.tables.shared import baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @TABLES.add("", place=1)
 def accuracy(asked: Asked) -> Table:
     """Every row and column; see the notes for what is in a cell."""
-    from vitinit.analysis.stats import paired, sample
+    from vitinit.analysis.stats import sample
 
-    study = asked.study
+    study, values = asked.study, values_by_seed(asked.study, asked.metric)
     plain = [row for row in study.rows if not study.examples[row, None].method]
     named = {first: second for first, second in study.contrasts if second in plain and not asked.baseline}
     baselines, published = named | baselines_of(study, asked.baseline), published_numbers(study)
-    values = values_by_seed(study, asked.metric)
-    rows = [row for row in study.rows if row in (asked.rows or study.rows)]
-    cells, unknown = {}, []
+    cells = {}
     for column in study.columns:
-        best, apart = _best(rows, column, values, study.lower_is_better)
-        unknown += [f"{row} on {column}" for row in apart]
+        rows = [row for row in study.rows if row in (asked.rows or study.rows) and (row, column) in values]
+        best = _best({row: values[row, column] for row in rows}, study.lower_is_better)
         for row in study.rows:
-            ours, theirs = values.get((row, column)), values.get((baselines.get(row, ""), column))
-            paper, its = published.get((row, column)), published.get((baselines.get(row, ""), column))
+            ours, theirs = (row, column), (baselines.get(row, ""), column)
+            paper, its = published.get(ours), published.get(theirs)
             same = paper and its and (paper.publication, paper.table) == (its.publication, its.table)
-            cells[row, column] = TableCell(
-                sample(ours),
-                paired(ours, theirs) if ours is not None and theirs is not None else None,
+            cells[ours] = TableCell(
+                sample(values.get(ours)),
+                gains.compare(values.get(ours), values.get(theirs)),
                 best=row in best,
                 published=paper,
                 published_difference=paper.value - its.value if paper and its and same else None,
@@ -50,33 +48,25 @@ def accuracy(asked: Asked) -> Table:
             "common seeds)."
         )
         if study.contrasts:
-            tested = f"table {study.name}_contrasts tests them" if contrasts_compared(study) else "none has runs yet"
-            notes.append(f"No p: the grid names its comparisons, and {tested}.")
+            tested = gains.contrasts(study).tested
+            where = f"table {study.name}_contrasts tests them" if tested else "none has runs yet"
+            notes.append(f"No p: the grid names its comparisons, and {where}.")
         notes += not_initialisation_alone(study, compared.items())
-    elif asked.baseline:
-        notes.append(f"No differences: the baseline row {asked.baseline} has no finished run.")
-    alone = [row for row in study.rows if study.examples[row, None].method and row not in baselines]
-    if alone and not asked.baseline:
+    alone = [row for row in study.rows if row not in (*plain, *baselines)]
+    if alone:
         why = "as no row has their base and model without a method"
         notes.append(f"No difference (--baseline ROW gives one), {why}: {', '.join(alone)}.")
-    if unknown:
-        notes.append(f"Not compared with the best mean, as they share under 3 seeds: {', '.join(unknown)}.")
     notes += [*about_runs(study, cells), *beside(study, cells)]
     return compose(asked, cells, subject(study, asked.metric), notes, baselines=baselines)
 
 
-def _best(rows: list[str], column: str, values: Values, lower: bool) -> tuple[list[str], list[str]]:
-    """The row with the best mean and those that do not differ from it, of rows with three seeds or more.
-
-    And those of which nothing can be said, as fewer than three of their seeds are seeds of the best.
-    """
+def _best(values: dict[str, pd.Series[float]], lower: bool) -> list[str]:
+    """Of rows with three seeds, the one with the best mean and those without a detectable difference from it."""
     from vitinit.analysis.stats import LEAST_PAIRS, differences, t_interval
 
-    scores = {row: its for row in rows if (its := values.get((row, column))) is not None and len(its) >= LEAST_PAIRS}
+    scores = {row: its for row, its in values.items() if len(its) >= LEAST_PAIRS}
     if len(scores) < 2:
-        return [], []
-    top = (min if lower else max)(scores, key=lambda row: float(scores[row].mean()))
-    intervals = {row: t_interval(differences(its, scores[top])) for row, its in scores.items()}
-    return [row for row, its in intervals.items() if its and 0 in its], [
-        row for row, its in intervals.items() if not its
-    ]
+        return []
+    top = (min if lower else max)(scores.values(), key=lambda its: float(its.mean()))
+    intervals = {row: t_interval(differences(its, top)) for row, its in scores.items()}
+    return [row for row, interval in intervals.items() if interval and 0 in interval]

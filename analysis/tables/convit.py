@@ -2,39 +2,29 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.published import FOLDER, Published, numbers, publication, read_in_part
+from vitinit.analysis.published import FOLDER, publication
 from vitinit.analysis.tables.notes import beside, compared_with, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.shared import Key, baselines_of, own_bases, published_numbers, values_by_seed
+from vitinit.analysis.tables.shared import Key, baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.analysis.text import count
-from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.spec import RunSpec
 
 LEAST_SIZES = 3
 """Sizes of the training set; fewer are no curve."""
 METHOD = "convit_gpsa"
 PARAMETERS = {"train gating": "train_gating", "conv init": "conv_init", "train GPSA": "train_gpsa"}
 """By label; each is on unless a record says otherwise."""
-GATED = "use GPSA"
 PAPER = ("2103.10697", "Table 6")
-TERMS = {"content attention": "content", "positional attention": "position"}
-"""Terms of attention: name in the paper's table, name in records."""
-
-Test = tuple[int, str]
-"""Share of the GPSA layers, in percent, and the term that they leave out."""
-WHOLE: Test = (0, "")
 
 
 def subsets(study: Study) -> list[str]:
     """The columns of datasets of which finished runs saw training sets of several sizes."""
-    sizes = defaultdict(set)
-    for record in study.contents.done.values():
-        sizes[record.spec.dataset.name].add(record.spec.dataset.train_size)
-    return [place for place in study.columns if len(sizes[study.examples[None, place].dataset.name]) >= LEAST_SIZES]
+    datasets = [run.spec.dataset for run in study.contents.done.values()]
+    sizes = Counter(name for name, _ in {(dataset.name, dataset.train_size) for dataset in datasets})
+    return [place for place in study.columns if sizes[study.examples[None, place].dataset.name] >= LEAST_SIZES]
 
 
 def compared(study: Study) -> bool:
@@ -49,12 +39,9 @@ def gap_bases(study: Study, baseline: str | None) -> dict[str, str]:
     A method whose own base is not in the study (ConViT's would be a ConViT without local initialisation) has its gap to
     the first row without a method, as in ConViT's Table 2, where that is DeiT.
     """
-    if baseline:
-        return baselines_of(study, baseline)
-    own = own_bases(study)
+    own = baselines_of(study, baseline)
     plain = [row for row in study.rows if not study.examples[row, None].method]
-    others = [row for row in study.rows if row not in plain]
-    return {row: own.get(row, plain[0]) for row in others if row in own or plain}
+    return own if baseline or not plain else {row: plain[0] for row in study.rows if row not in plain} | own
 
 
 @TABLES.add("_gap", compared, place=4)
@@ -74,9 +61,9 @@ def gap(asked: Asked) -> Table:
             cells[line, row] = TableCell(sample(ours), published=paper)
             if base := bases.get(row):
                 theirs, its = values.get((base, place)), published.get((base, place))
-                gaps: list[float] = []
+                gaps = None
                 if ours is not None and theirs is not None:  # divided by seed; one that only one side has gives NaN
-                    gaps = list((100 * (ours / theirs.where(theirs > 0) - 1)).dropna())
+                    gaps = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
                 papers = 100 * (paper.value / its.value - 1) if paper and its else None
                 cells[line, f"{row}: gap (%)"] = TableCell(sample(gaps), published_difference=papers, signed=True)
     notes = [
@@ -89,71 +76,62 @@ def gap(asked: Asked) -> Table:
 
 def switched(study: Study) -> bool:
     """Return True if a finished run has any of them off."""
-    methods = [record.spec.method for record in study.contents.done.values()]
+    methods = [run.spec.method for run in study.contents.done.values()]
     convits = [method.params for method in methods if method and method.name == METHOD]
     return any(params.get(name) is False for params in convits for name in PARAMETERS.values())
 
 
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
-    """Parts of ConViT that each row has, beside its accuracy."""
+    """Parts of ConViT that each row has, beside its accuracy; a placebo of its start is neither on nor off."""
     from vitinit.analysis.stats import sample
 
     study, values = asked.study, values_by_seed(asked.study, asked.metric)
     published = published_numbers(study)
     cells: dict[Key, TableCell] = {}
-    rows = [row for row in study.rows if not _is_placebo(study.examples[row, None])]
-    for row in rows:
+    for row in study.rows:
         spec = study.examples[row, None]
+        name, params = (spec.method.name, spec.method.params) if spec.method else ("", {})
+        if name == "placebo" and params["of"]["name"] == METHOD:
+            continue
         gated = spec.model.gated_layers > 0
-        params = spec.method.params if spec.method and spec.method.name == METHOD else {"conv_init": False}
-        for label, name in PARAMETERS.items():
-            cells[row, label] = TableCell(switch=gated and bool(params.get(name, True)))
-        cells[row, GATED] = TableCell(switch=gated)
+        params = params if name == METHOD else {"conv_init": False}
+        for label, parameter in PARAMETERS.items():
+            cells[row, label] = TableCell(switch=gated and bool(params.get(parameter, True)))
+        cells[row, "use GPSA"] = TableCell(switch=gated)
         for place in study.columns:
             cells[row, place] = TableCell(sample(values.get((row, place))), published=published.get((row, place)))
     notes = [
         "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
-        f"there are no such layers.{' Placebos are left out.' if len(rows) < len(study.rows) else ''} Settings, "
-        f"differences, tests and counts: table {study.name}.",
+        "there are no such layers. Placebos are left out. Settings, differences, tests and counts: table "
+        f"{study.name}.",
         *beside(study, cells),
     ]
     return compose(asked, cells, f"{subject(study, asked.metric)} by what of ConViT is switched on", notes)
 
 
-def _is_placebo(spec: RunSpec) -> bool:
-    """Check for a placebo of ConViT's start, which is neither on nor off."""
-    method = spec.method
-    return method is not None and method.name == "placebo" and method.params["of"]["name"] == METHOD
-
-
-def left_out(study: Study) -> bool:
-    """Return True if a finished run was evaluated without a term of attention."""
-    return any(record.masked for record in study.contents.done.values())
-
-
-@TABLES.add("_masked", left_out, place=6)
+@TABLES.add("_masked", lambda study: any(run.masked for run in study.contents.done.values()), place=6)
 def masking(asked: Asked) -> Table:
     """Accuracy of trained ConViTs without content or positional attention."""
     from vitinit.analysis.stats import sample
 
     study = asked.study
     tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
-    published = _published() if FOLDER.is_dir() else {}
-    ours: dict[str, dict[Test, list[float]]] = {}
-    papers: dict[str, dict[Test, Published]] = {}
+    several = len({column for column, _ in tested}) > 1
+    values: dict[tuple[int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (column, row), runs in tested.items():
-        label = f"{row}, {column}" if len({column for column, _ in tested}) > 1 else row
-        ours[label] = _by_test(runs)
-        if published and published[WHOLE].setting.is_of(runs[0].spec) and not any(map(read_in_part, runs)):
-            papers[label] = published
-    tests = sorted({test for row in ours.values() for test in row} | {test for row in papers.values() for test in row})
-    cells = {}
-    for row in ours:
-        for test in tests:
-            label = "whole" if test == WHOLE else f"no {test[1]}, {test[0]}%"
-            cells[row, label] = TableCell(sample(ours[row].get(test)), published=papers.get(row, {}).get(test))
+        label = row + f", {column}" * several
+        for run in runs:
+            values[0, ""][label].append(run.masked[0].top1_whole)
+            for found in run.masked:
+                share = round(100 * found.layers / run.spec.model.gated_layers)
+                values[share, found.term][label].append(found.top1)
+    cells = {
+        (row, f"no {term}, {share}%" if share else "whole"): TableCell(sample(its[row]))
+        for row in values[0, ""]
+        for (share, term), its in sorted(values.items())
+    }
     runs = [run for its in tested.values() for run in its]
     splits = {"test": "test", "val": "validation"}
     images = sorted({f"{found.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for found in run.masked})
@@ -161,30 +139,7 @@ def masking(asked: Asked) -> Table:
         "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
         "position by content alone; nothing is trained in between. The images are the same in every run. Settings and "
         f"counts: table {study.name}.",
-        *beside(study, cells, (publication(PAPER[0]), PAPER[1]) if published else None),
+        *beside(study, cells, (publication(PAPER[0]), PAPER[1]) if FOLDER.is_dir() else None),
     ]
     what = f"Top-1 accuracy (%) of {count(len(runs), 'trained ConViT')} on {' or '.join(images)} images"
     return compose(asked, cells, f"{what} without content or positional attention in the first GPSA layers", notes)
-
-
-def _by_test(runs: list[RunRecord]) -> dict[Test, list[float]]:
-    """Return top-1 of each run by test, in the order of seeds."""
-    values: dict[Test, list[float]] = defaultdict(list)
-    for run in runs:
-        values[WHOLE].append(run.masked[0].top1_whole)
-        for found in run.masked:
-            values[_share(found.layers, run.spec.model.gated_layers), found.term].append(found.top1)
-    return values
-
-
-def _published() -> dict[Test, Published]:
-    found = {}
-    for number in numbers(publication(PAPER[0]), PAPER[1]):
-        known = number.setting
-        share = _share(known.masked_layers or 0, known.model["gpsa_layers"])
-        found[(share, TERMS[known.masked]) if known.masked else WHOLE] = number
-    return found
-
-
-def _share(layers: int, of: int) -> int:
-    return round(100 * layers / of)

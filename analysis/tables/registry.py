@@ -52,16 +52,18 @@ class Tables(Registry[Kind]):
 TABLES = Tables("table", "vitinit.analysis.tables", order=lambda kind: (kind.place, kind.name))
 
 
+def _allowed(study: Study) -> dict[str, Kind]:
+    found = {}
+    for kind in TABLES.entries() if study.contents.done else ():
+        with blaming(f"whether a study has a table {kind.name}"):
+            if kind.allowed(study):
+                found[study.name + kind.name] = kind
+    return found
+
+
 def names(study: Study) -> list[str]:
     """The tables that the records allow, in the order in which they are shown."""
-    if not study.contents.done:
-        return []
-    return [study.name + kind.name for kind in TABLES.entries() if _allowed(kind, study)]
-
-
-def _allowed(kind: Kind, study: Study) -> bool:
-    with blaming(f"whether a study has a table {kind.name}"):
-        return kind.allowed(study)
+    return list(_allowed(study))
 
 
 def build(
@@ -90,9 +92,8 @@ def build(
     """
     study.require_runs()
     check_baseline(baseline, [study])
-    name = name or study.name
-    for kind in TABLES.entries():
-        if study.name + kind.name == name and _allowed(kind, study):
-            with blaming(f"table {name}"):
-                return kind.compute(Asked(study, name, metric, baseline, rows, gain))
-    raise unknown_name("table", name, names(study))
+    name, kinds = name or study.name, _allowed(study)
+    if name not in kinds:
+        raise unknown_name("table", name, kinds)
+    with blaming(f"table {name}"):
+        return kinds[name].compute(Asked(study, name, metric, baseline, rows, gain))

@@ -1,24 +1,21 @@
-"""A table as text: LaTeX, Markdown, HTML, CSV, and on a terminal. The same records give the same bytes."""
+"""A table as text: LaTeX, Markdown, CSV, a part of a page, and on a terminal. The same records give the same bytes."""
 
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.tables.table import Table
-from vitinit.analysis.text import count, escape_latex, escape_markdown, interval_text, one_line, p_equals, signed
+from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals
 from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
-    import pandas as pd
     from jinja2 import Environment
     from pandas.io.formats.style import Styler
-    from rich.table import Table as RichTable
 
 TEMPLATES = Path(__file__).parent / "templates"
 PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
@@ -31,18 +28,7 @@ BRACKETS: dict[str, Any] = {
     **{"comment_start_string": "((=", "comment_end_string": "=))"},
 }
 """Delimiters of templates for HTML, whose style sheets and scripts have braces."""
-GAP, HEAD = 3, 16
-"""On a terminal: spaces in front of a column, and the width at which its label is broken."""
 FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-STYLE = """
-body { font-family: sans-serif; font-size: 14px; margin: 2em; }
-table { border-collapse: collapse; }
-caption { text-align: left; padding-bottom: 0.6em; }
-th, td { padding: 0.3em 0.8em; text-align: right; vertical-align: top; white-space: nowrap; }
-th:first-child { text-align: left; }
-thead tr:last-child th { border-bottom: 1px solid; }
-ul { max-width: 70em; padding-left: 1.2em; }
-"""
 
 
 def to_latex(table: Table, notes: bool = False) -> str:
@@ -73,29 +59,14 @@ def to_latex(table: Table, notes: bool = False) -> str:
             needs = "booktabs and graphicx"
             latex = latex.replace(r"\begin{tabular}", f"{FITTED}\n\\begin{{tabular}}")
             latex = latex.replace(r"\end{tabular}", r"\end{tabular}}")
-    if styler.columns.nlevels > 1:
-        latex = _ruled(latex, [label for label, _ in table.heads])
+    if styler.columns.nlevels > 1:  # a rule below each label and above its parts
+        labels, rules = [label for label, _ in table.heads], ""
+        for label in dict.fromkeys(labels):
+            first = labels.index(label) + 2
+            rules += rf"\cmidrule(lr){{{first}-{first + labels.count(label) - 1}}}"
+        latex = latex.replace("\\\\\n", f"\\\\\n{rules}\n", 1)
     comments = [f"Written by `python -m analysis.tables` from the records of study {table.study.name}; needs {needs}."]
     return "".join(f"% {printable(line)}\n" for line in [*comments, *table.notes]) + latex
-
-
-def _ruled(latex: str, labels: list[str]) -> str:
-    """Put a rule below each label and above its parts."""
-    rules = []
-    for label in dict.fromkeys(labels):
-        first = labels.index(label) + 2
-        rules.append(rf"\cmidrule(lr){{{first}-{first + labels.count(label) - 1}}}")
-    head, line, rest = latex.partition("\\\\\n")
-    return head + line + "".join(rules) + "\n" + rest
-
-
-def to_html(table: Table, notes: bool = False) -> str:
-    """A page of its own."""
-    lines = [f"<li>{escape(note)}</li>" for note in table.notes] if notes else []
-    below = ["<ul>", *lines, "</ul>"] if lines else []
-    head = f'<meta charset="utf-8">\n<title>{escape(table.caption)}</title>\n<style>{STYLE}</style>'
-    body = "\n".join([to_part(table), *below])
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
 
 
 def to_part(table: Table) -> str:
@@ -108,20 +79,20 @@ def to_part(table: Table) -> str:
 
 def to_markdown(table: Table, notes: bool = False) -> str:
     """A pipe table."""
-    heads, seen = [""], set()
-    for label, head in table.heads:
-        heads.append(head if label in seen or not label else label)
-        seen.add(label)
+    seen = [label for label, _ in table.heads]
+    heads = [
+        "",
+        *(head if not label or label in seen[:place] else label for place, (label, head) in enumerate(table.heads)),
+    ]
     lines = [[escape_markdown(head) for head in heads], ["---"] + ["--:"] * len(table.heads)]
     for row, *line in table.texts.itertuples(name=None):
-        cells = [
-            f"**{escape_markdown(text)}**" if (row, column) in table.bold else escape_markdown(text)
-            for column, text in zip(table.heads, line, strict=True)
-        ]
-        lines.append([escape_markdown(row), *cells])
+        texts = zip(table.heads, map(escape_markdown, line), strict=True)
+        bold = [f"**{text}**" if (row, head) in table.bold else text for head, text in texts]
+        lines.append([escape_markdown(row), *bold])
     below = ["", *(f"- {escape_markdown(note)}" for note in table.notes)] if notes else []
-    pipes = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"{escape_markdown(table.caption)}\n", *pipes, *below]) + "\n"
+    return "\n".join(
+        [f"{escape_markdown(table.caption)}\n", *(f"| {' | '.join(line)} |" for line in lines), *below, ""]
+    )
 
 
 def to_csv(table: Table, notes: bool = False) -> str:
@@ -129,56 +100,29 @@ def to_csv(table: Table, notes: bool = False) -> str:
     return table.numbers.to_csv(index=False, float_format="%.10g", lineterminator="\n")
 
 
-def to_terminal(table: Table, width: int) -> list[RichTable]:
-    """Tables for rich, one below another: as many columns in each as fit into the width."""
-    from rich.cells import cell_len
+def to_terminal(table: Table, width: int) -> list[str]:
+    """Lines of plain text: as many columns beside each other as fit into the width; a bold one has an asterisk."""
+    import pandas as pd
 
-    labels = min(width // 3, max(map(cell_len, table.texts.index)))
-    panels: list[list[tuple[str, str]]] = []
-    left = 0
-    for label, part in table.heads:
-        wide = max(map(cell_len, [part, *table.texts[label, part]]))
-        wide = GAP + max(wide, min(cell_len(label), HEAD))
-        if wide > left:
-            panels.append([])
-            left = width - labels
-        panels[-1].append((label, part))
-        left -= wide
-    return [_panel(table, heads, labels) for heads in panels]
+    texts = table.texts.copy()
+    for row, head in table.bold:
+        texts.loc[row, head] += "*"
+    texts = _flat(texts).map(printable).rename(printable).rename(printable, axis=1)
+    with pd.option_context("display.unicode.east_asian_width", True):
+        return ["", *texts.to_string(line_width=width).splitlines(), ""]
 
 
-def _panel(table: Table, heads: Sequence[tuple[str, str]], labels: int) -> RichTable:
-    from rich import box
-    from rich.cells import cell_len
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    panel = RichTable(box=box.SIMPLE_HEAD, padding=(0, 0, 0, GAP), show_edge=False, pad_edge=False)
-    panel.add_column("", max_width=labels, overflow="fold")
-    before = ""
-    for label, part in heads:
-        wide = max(HEAD, *map(cell_len, table.texts[label, part]))
-        lines = textwrap.wrap(printable(label), wide) if label != before else []
-        head = Text("\n".join([*lines, part]).rstrip())
-        panel.add_column(head, justify="right", vertical="bottom", no_wrap=True, min_width=cell_len(part))
-        before = label
-    for row in table.texts.index:
-        texts = [(table.texts.loc[row, head], "bold" if (row, head) in table.bold else "") for head in heads]
-        panel.add_row(Text(printable(row)), *(Text(printable(str(text)), style) for text, style in texts))
-    return panel
-
-
-def _flat(table: Table) -> pd.DataFrame:
+def _flat(texts: Any) -> Any:
     """Return the texts, with one line of heads where no column has parts, or no label."""
     for level in (0, 1):
-        if not any(head[level] for head in table.heads):
-            return table.texts.droplevel(level, axis=1)
-    return table.texts
+        if not any(head[level] for head in texts.columns):
+            return texts.droplevel(level, axis=1)
+    return texts
 
 
 def _styled(table: Table, show: Callable[[Any], str], bold: str) -> Styler:
     """Return the texts made safe for a format, with a style for bold ones."""
-    texts = _flat(table)
+    texts = _flat(table.texts)
     styles = texts.copy()
     for place, head in enumerate(table.heads):
         styles.isetitem(place, [bold if (row, head) in table.bold else "" for row in texts.index])
@@ -189,22 +133,18 @@ def _styled(table: Table, show: Callable[[Any], str], bold: str) -> Styler:
 def _printed(table: Table, text: str) -> str:
     """Name datasets as papers do: `CIFAR-10 (5,000)` for `cifar10[5000]`."""
     for column in sorted(table.study.columns, key=len, reverse=True):
-        name = re.sub(r"\[(.*)\]", lambda found: f" ({re.sub(r'[0-9]{4,}', _thousands, found[1])})", column)
+        parts = re.sub(r"\[(.*)\]", r" (\1)", column)
+        name = re.sub(r"(?<=\()[0-9]{4,}", lambda found: f"{int(found[0]):,}", parts)
         for beginning, printed in PRINTED.items():
             name = re.sub(rf"^{beginning}(?![a-z-])", printed, name)
         text = text.replace(column, name)
     return text
 
 
-def _thousands(found: re.Match[str]) -> str:
-    return f"{int(found[0]):,}"
-
-
 FORMATS: dict[str, tuple[str, Callable[[Table, bool], str]]] = {
     "latex": ("tex", to_latex),
     "markdown": ("md", to_markdown),
     "csv": ("csv", to_csv),
-    "html": ("html", to_html),
 }
 """By name: the file's ending, and what writes it."""
 
@@ -228,6 +168,5 @@ def _environment(kind: str, folder: Path) -> Environment:
         finalize=lambda value: shown(value) if type(value) is str else value,
         **(BRACKETS if kind == "html" else {}),
     )
-    environment.filters |= {"latex": escape_latex, "signed": signed, "count": count}
-    environment.filters |= {"interval": interval_text, "p": p_equals}
+    environment.filters |= {"count": count, "p": p_equals}
     return environment

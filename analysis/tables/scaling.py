@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vitinit.analysis import gains
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
@@ -30,8 +29,6 @@ AXES: dict[str, Callable[[RunRecord], float | None]] = {
     "epochs": lambda run: run.spec.recipe.epochs,
 }
 """Axes by name, in order of preference where a study varies several at once."""
-MORE_TRAINING = ("training images", "epochs")
-"""Axes along which a base may catch up."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +54,6 @@ class Scaling:
     series: dict[tuple[str, str], ScalingCurve]
     """By dataset and label, in the order of the tables."""
 
-    @property
-    def values(self) -> list[float]:
-        """Values of the axis, in order."""
-        return sorted({value for each in self.series.values() for value in each.scores})
-
     def gains(self, each: ScalingCurve) -> dict[float, pd.Series[float]]:
         """Differences to the base's series by seed, by value of the axis; of seeds that both have."""
         if each.base is None:
@@ -82,36 +74,32 @@ def scaling(study: Study, metric: str = "last") -> Scaling | None:
 
 
 def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], ScalingCurve]:
-    cells: dict[tuple[str, str], dict[float, set[tuple[str, str]]]] = defaultdict(lambda: defaultdict(set))
-    starts: dict[str, tuple[bool, str]] = {}
-    for (column, row), runs in study.cells.items():
-        for run in runs:
-            value = AXES[axis](run)
-            dataset = run.spec.dataset
-            place = dataset.model_copy(update={"train_size": None}).label if axis == "training images" else column
-            start = run.spec.base.model_dump_json() + (run.spec.method.model_dump_json() if run.spec.method else "")
-            starts[start] = run.spec.method is None, run.spec.base.model_dump_json()
-            if value is not None:
-                cells[place, start][value].add((row, column))
-    scores = study.runs.set_index(["row", "column", "seed"]).sort_index()[METRICS[metric]]
+    runs = study.runs.assign(cell=study.runs["row"] + study.runs["column"], score=study.runs[METRICS[metric]])
+    done = [study.contents.done[run_id] for run_id in runs["run_id"]]
+    runs["value"] = [AXES[axis](run) for run in done]
+    runs["base"] = [run.spec.base.model_dump_json() for run in done]
+    runs["method"] = [run.spec.method.model_dump_json() if run.spec.method else "" for run in done]
+    if axis == "training images":
+        runs["column"] = [run.spec.dataset.model_copy(update={"train_size": None}).label for run in done]
+    groups = runs.dropna(subset="value").sort_values("value", kind="stable").groupby(["column", "base", "method"])
     curves = {
-        key: {value: next(iter(its)) for value, its in sorted(by_value.items())}
-        for key, by_value in cells.items()
+        key: its
+        for key in runs[["column", "base", "method"]].drop_duplicates().itertuples(index=False, name=None)
+        if key in groups.groups
         # fewer are no curve; of two cells with the same value other settings differ, too
-        if len(by_value) >= LEAST_VALUES and all(len(its) == 1 for its in by_value.values())
+        if (its := groups.get_group(key)).value.nunique() >= LEAST_VALUES
+        if (its.groupby("value")["cell"].nunique() == 1).all()
     }
-    labels = {key: common_label([row for row, _ in where.values()], axis) for key, where in curves.items()}
+    labels = {key: common_label(list(its.groupby("value")["row"].first()), axis) for key, its in curves.items()}
     found: dict[tuple[str, str], ScalingCurve] = {}
-    for (place, start), where in curves.items():
-        plain, base = starts[start]
-        first = next((key for key in curves if key[0] == place and starts[key[1]][0]), (place, start))
-        over = first if plain else (place, base)
+    for (place, base, method), its in curves.items():
+        first = next((key for key in curves if key[0] == place and not key[2]), None)
+        over = (place, base, "") if method else first
         if over in labels:
-            by_seed: dict[float, pd.Series[float]] = {value: scores.loc[its] for value, its in where.items()}
-            rows = {value: row for value, (row, _) in where.items()}
-            label = labels[place, start]
-            its_base = None if over == (place, start) else labels[over]
-            found.setdefault((place, label), ScalingCurve(label, place, rows, by_seed, its_base))
+            rows = its.groupby("value")["row"].first().to_dict()
+            scores = {value: each.set_index("seed")["score"] for value, each in its.groupby("value")}
+            label, its_base = labels[place, base, method], None if over == (place, base, method) else labels[over]
+            found.setdefault((place, label), ScalingCurve(label, place, rows, scores, its_base))
     return found
 
 
@@ -124,34 +112,15 @@ def common_label(rows: list[str], axis: str) -> str:
     return re.sub(rf"[,:\s]*({axis}|{axis.rpartition('.')[2]})?[\s=:]*$", "", common) or rows[0]
 
 
-def text_of(value: float) -> str:
-    """Write a value of the axis: `5,000`."""
-    return f"{value:,.10g}"
-
-
-def slopes(gains: dict[float, pd.Series[float]]) -> pd.Series[float]:
+def slopes(gained: dict[float, pd.Series[float]]) -> pd.Series[float]:
     """Return the slope of the gain per doubling of the axis, by least squares at each seed that all values have."""
     import numpy as np
     import pandas as pd
 
-    table = pd.DataFrame(gains).dropna()
+    table = pd.DataFrame(gained).dropna()
     x = np.log2(np.array(table.columns, dtype=float))
     x -= x.mean()
     return pd.Series(table.to_numpy() @ x / (x @ x), index=table.index)
-
-
-def catches_up(score: float, base: dict[float, float]) -> float | None:
-    """Return where on the axis the base has this score, interpolated over its logarithm.
-
-    Minus infinity: in front of its first value; None: nowhere that was run.
-    """
-    points = sorted(base.items())
-    if points[0][1] >= score:
-        return -math.inf
-    for (x, low), (further, high) in itertools.pairwise(points):
-        if low < score <= high:
-            return 2 ** (math.log2(x) + (score - low) / (high - low) * math.log2(further / x))
-    return None
 
 
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
@@ -161,59 +130,28 @@ def table(asked: Asked) -> Table:
 
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
-    several = len({place for place, _ in found.series}) > 1
+    series = found.series.values()
+    several = len({each.place for each in series}) > 1
     cells: dict[tuple[str, str], TableCell] = {}
-    bases, caught, apart = {}, [], dict[tuple[str, str], None]()
-    for each in found.series.values():
-        row = f"{each.label}, {each.place}" if several else each.label
+    bases, apart = {}, dict[tuple[str, str], None]()
+    for each in series:
+        row = each.label + f", {each.place}" * several
         base = found.series[each.place, each.base] if each.base else None
         if base:
-            bases[row] = f"{each.base}, {each.place}" if several else base.label
-        for value in found.values:
-            scores, theirs = each.scores.get(value), base.scores.get(value) if base else None
-            pair = paired(scores, theirs) if scores is not None and theirs is not None else None
-            if pair and base:
-                apart[each.rows[value], base.rows[value]] = None
-            cells[row, f"{found.axis} {text_of(value)}"] = TableCell(sample(scores), pair)
-        gains, slope = found.gains(each), TableCell()
-        if len(gains) >= LEAST_VALUES and len(by_seed := slopes(gains)):
+            bases[row] = base.label + f", {each.place}" * several
+            apart |= {(each.rows[value], base.rows[value]): None for value in found.gains(each)}
+        for value in sorted({value for each in series for value in each.scores}):
+            ours, theirs = each.scores.get(value), base.scores.get(value) if base else None
+            cells[row, f"{found.axis} {value:,.10g}"] = TableCell(sample(ours), gains.compare(ours, theirs))
+        gained, slope = found.gains(each), TableCell()
+        if len(gained) >= LEAST_VALUES and len(by_seed := slopes(gained)):
             slope = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
-        if base and found.axis in MORE_TRAINING:
-            caught.append(_caught(row, each, base, found.axis))
     notes = [
         "Gain: by seed, over the base at the same value of the axis, or of a base over the first base. Gain per "
         f"doubling: slope of the gain over log2 of {found.axis}, by least squares at each seed.",
-        *caught,
-        *not_initialisation_alone(study, list(apart)),
+        *not_initialisation_alone(study, apart),
         f"Settings and counts: table {study.name}.",
     ]
     of = f"{subject(study, asked.metric)} by {found.axis}"
     return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value")
-
-
-def _caught(row: str, each: ScalingCurve, base: ScalingCurve, axis: str) -> str:
-    """Say how much of the axis the base needs for the scores of a series (between its values: interpolated).
-
-    The interval goes from the smallest to the largest need of one seed.
-    """
-    least, most = (text_of(end(base.scores)) for end in (min, max))
-
-    def written(place: float | None) -> str:
-        if place is None:
-            return f"more than {most}"
-        return f"at most {least}" if place == -math.inf else text_of(round(place))
-
-    means = {value: float(its.mean()) for value, its in base.scores.items()}
-    parts = []
-    for value, scores in each.scores.items():
-        by_seed = []
-        for seed, score in zip(scores.index.tolist(), scores.tolist(), strict=True):
-            own = {where: float(its.loc[seed]) for where, its in base.scores.items() if seed in its.index}
-            if len(own) == len(base.scores):
-                by_seed.append(catches_up(float(score), own))
-        by_seed.sort(key=lambda place: math.inf if place is None else place)
-        ends = dict.fromkeys(written(by_seed[end]) for end in (0, -1)) if by_seed else {}
-        between = f" (by seed {' to '.join(ends)})" if len(ends) > 1 else ""
-        parts.append(f"{text_of(value)}: {written(catches_up(float(scores.mean()), means))}{between}")
-    return f"{row}: {axis} that {base.label} needs for its mean score at {', at '.join(parts)} (interpolated)."

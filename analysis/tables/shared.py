@@ -10,7 +10,6 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, lookup, read_in_part
 from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
-from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -48,20 +47,18 @@ def own_bases(study: Study) -> dict[str, str]:
 
     Of several, with recipes of their own, the first of those whose recipes are most like the row's.
     """
-    examples = study.examples
+    examples, found = study.examples, {}
     plain = [row for row in study.rows if not examples[row, None].method]
-
-    def pairs(row: str, other: str) -> list[tuple[RunSpec, RunSpec]]:
-        both = [place for place in study.columns if {(row, place), (other, place)} <= examples.keys()]
-        return [(examples[row, place], examples[other, place]) for place in both]
-
-    def is_base(row: str, other: str) -> bool:
-        them = pairs(row, other)
-        return bool(them) and all((a.base, a.model) == (b.base, b.model) for a, b in them)
-
-    found = {}
     for row in study.rows:
-        others = [other for other in plain if examples[row, None].method and is_base(row, other)]
+        others = []
+        for other in plain if row not in plain else ():
+            pairs = [
+                (examples[row, place], examples[other, place])
+                for place in study.columns
+                if {(row, place), (other, place)} <= examples.keys()
+            ]
+            if pairs and all((ours.base, ours.model) == (theirs.base, theirs.model) for ours, theirs in pairs):
+                others.append(other)
         if others:
             found[row] = min(others, key=lambda other: len(differing(study, row, other)))
     return found
@@ -71,29 +68,16 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
     """The fields of model and recipe in which two rows differ, with the values of both."""
     found: dict[str, tuple[str, str]] = {}
     for place in study.columns:
-        if not {(row, place), (other, place)} <= study.examples.keys():
-            continue
-        ours, theirs = (
-            flat(study.examples[each, place].model_dump_json(include={"model", "recipe"})) for each in (row, other)
-        )
+        specs = [study.examples.get((each, place)) for each in (row, other)]
+        ours, theirs = (flat(spec.model_dump_json(include={"model", "recipe"})) if spec else {} for spec in specs)
         arch = "model.arch"
-        apart = {arch} if ours[arch] != theirs[arch] else ours.keys() & theirs.keys() - {"recipe.name"}
-        for name in sorted(apart):
-            if ours[name] != theirs[name]:
-                found[name.partition(".")[2]] = ours[name], theirs[name]
+        apart = ours.keys() & theirs.keys() - {"recipe.name"}
+        if arch in apart and ours[arch] != theirs[arch]:
+            apart = {arch}
+        found |= {
+            name.partition(".")[2]: (ours[name], theirs[name]) for name in sorted(apart) if ours[name] != theirs[name]
+        }
     return found
-
-
-def contrasts_compared(study: Study) -> bool:
-    """Return True if any contrast of the grid has two finished runs of one seed."""
-    if not study.contrasts:
-        return False
-    seeds = {key: set(values.index) for key, values in values_by_seed(study, "last").items()}
-    return any(
-        seeds.get((ours, column), set()) & seeds.get((theirs, column), set())
-        for ours, theirs in study.contrasts
-        for column in study.columns
-    )
 
 
 def skipped(study: Study) -> set[Key]:
@@ -106,12 +90,11 @@ def published_numbers(study: Study) -> dict[Key, Published]:
 
     Nothing stands beside a run that read other images than the whole dataset, or scores of another metric.
     """
-    if any(run.metric not in MAIN for run in study.contents.done.values()):
-        return {}
-    in_part = {(run.row, study.column[run.run_id]) for run in study.contents.done.values() if read_in_part(run)}
-    found = {}
-    for (row, column), spec in study.examples.items():
-        number = lookup(spec, study.name) if row is not None and column is not None else None
-        if number and (row, column) not in in_part:
-            found[str(row), str(column)] = number
-    return found
+    done = study.contents.done.values()
+    in_part = {(run.row, study.column[run.run_id]) for run in done if read_in_part(run)}
+    return {
+        (row, column): number
+        for (row, column), spec in study.examples.items()
+        if row and column and (row, column) not in in_part and all(run.metric in MAIN for run in done)
+        if (number := lookup(spec, study.name))
+    }

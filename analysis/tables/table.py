@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.gains import Contrast
+from vitinit.analysis.gains import Contrast, written
 from vitinit.analysis.published import Published
 from vitinit.analysis.tables.shared import Key
 from vitinit.analysis.text import count, interval_text, number, one_line, p_written, signed
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 DAGGER = "†"
 NOTHING = "–"
 """In place of our number."""
+GAIN = "gain [95 %]"
+PARTS = ("paper", GAIN, "paper's gain", "p", "pooled [95 %]", "pooled p")
+"""What a column has behind our numbers, where any row has it."""
 NUMBERS = (
     *("row", "column", "n", "mean", "std", "low", "high", "best"),
     *("baseline", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
-    *("published", "published_spread", "published_n", "published_paper", "published_table", "published_provenance"),
-    *("published_difference", "switch", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"),
+    *("published", "published_paper", "published_table", "published_difference"),
+    *("switch", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"),
 )
 """Columns of a table's CSV."""
 
@@ -58,7 +61,7 @@ class TableCell:
     test: Contrast | None = None
     """Tests of `against`, where the grid names the comparison."""
     best: bool = False
-    """The best of its column, or no different from it: the interval of their difference contains 0."""
+    """The best of its column, or without a detectable difference from it: the interval of that contains 0."""
     published: Published | None = None
     """In the setting of ours."""
     published_difference: float | None = None
@@ -74,6 +77,53 @@ class TableCell:
         interval = self.ours.interval if self.ours else None
         return interval is not None and self.published is not None and self.published.value not in interval
 
+    def texts(self, usual: int, digits: int, gains: bool) -> dict[str, str]:
+        """Return the text of each part that the cell has; of our own number by the name `ours`."""
+        ours, pair, test, papers = self.ours, self.against, self.test, self.published_difference
+        found = {"ours": NOTHING}
+        if self.switch is not None:
+            found["ours"] = "✓" if self.switch else "✗"
+        elif ours:
+            mean = (signed if self.signed else number)(ours.mean, digits)
+            spread = "" if ours.std is None else f" ± {ours.std:.{digits}f}"
+            found["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
+        if self.published:
+            found["paper"] = f"{self.published.value:.{digits}f}"
+        if papers is not None and (self.signed or gains):
+            found["paper" if self.signed else "paper's gain"] = signed(papers, digits)
+        if gains and pair:
+            gain = written(pair.mean, pair.interval, digits) if pair.interval else signed(pair.mean, digits)
+            found[GAIN] = gain + _of(pair.n, ours.n if ours else pair.n)
+        if gains and test:
+            found |= {"p": p_written(test.p)} if test.could_show else {}
+            if test.pooled and test.pooled_p is not None:
+                found |= {"pooled [95 %]": interval_text(test.pooled, digits), "pooled p": p_written(test.pooled_p)}
+        return found
+
+    def numbers(self, base: str | None) -> dict[str, Any]:
+        """Return every number by its name in `NUMBERS`."""
+        found: dict[str, Any] = {"published_difference": self.published_difference, "switch": self.switch}
+        if ours := self.ours:
+            found |= {"n": ours.n, "mean": ours.mean, "std": ours.std, "best": self.best} | _ends("", ours.interval)
+        if pair := self.against:
+            found |= {"baseline": base and one_line(base), "pairs": pair.n, "difference": pair.mean}
+            found |= _ends("difference_", pair.interval)
+        if test := self.test:
+            found |= {"p": test.against.p, "p_holm": test.p, "pooled_p_holm": test.pooled_p}
+            found |= {"detectable": test.detectable} | _ends("pooled_", test.pooled)
+        if paper := self.published:
+            found |= {"published": paper.value, "published_paper": paper.publication.paper}
+            found["published_table"] = paper.table
+        return {name: int(its) if type(its) is bool else its for name, its in found.items() if its is not None}
+
+
+def _of(n: int, usual: int) -> str:
+    return "" if n == usual else f" (n={n})"
+
+
+def _ends(prefix: str, interval: Interval | None) -> dict[str, float]:
+    return {f"{prefix}low": interval.low, f"{prefix}high": interval.high} if interval else {}
+
 
 @dataclass(frozen=True)
 class Table:
@@ -88,19 +138,19 @@ class Table:
     """Rows and columns of `texts`."""
     numbers: pd.DataFrame
     """One line per cell, with the columns `NUMBERS`."""
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
     @property
     def heads(self) -> list[tuple[str, str]]:
         """Columns of `texts`: label, and what a part of the column holds."""
-        return [(str(head[0]), str(head[1])) for head in self.texts.columns]
+        return list(self.texts.columns)
 
 
 def compose(
     asked: Asked,
     cells: Mapping[Key, TableCell],
     subject: str,
-    notes: Sequence[str],
+    notes: Iterable[str],
     *,
     baselines: Mapping[str, str] | None = None,
     gain: str = "",
@@ -125,14 +175,30 @@ def compose(
     import pandas as pd
 
     baselines, cells = baselines or {}, _chosen(cells, asked.rows)
+    shown = _chosen(shown, asked.rows) if shown else cells
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
     over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
-    sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
+    samples = [cell.ours for cell in cells.values() if cell.ours]
+    sizes = Counter(ours.n for ours in samples)
     usual = max(sizes, key=lambda n: (sizes[n], n), default=0)
-    texts, bold = _texts(asked.study, _chosen(shown, asked.rows) if shown else cells, usual, gains, digits)
-    spread = " standard deviation" if any(cell.ours and cell.ours.std is not None for cell in cells.values()) else ""
-    lines = [f"{subject}, mean{' and' * bool(spread)}{spread} over {count(usual, 'seed')}" if usual else subject]
+
+    texts: dict[tuple[str, str], dict[str, str]] = {}
+    bold = set()
+    for label in dict.fromkeys(column for _, column in shown):
+        its = {row: cell for (row, column), cell in shown.items() if column == label}
+        found = {row: cell.texts(usual, digits, gains) for row, cell in its.items()}
+        parts = [part for part in PARTS if any(part in each for each in found.values())]
+        if parts or any(each["ours"] != NOTHING for each in found.values()):
+            first = (
+                "ours" if "paper" in parts else asked.study.metrics.get(label, asked.study.measured) if parts else ""
+            )
+            for head, part in ((first, "ours"), *((part, part) for part in parts)):
+                texts[label, head] = {row: each.get(part, "") for row, each in found.items()}
+            bold |= {(row, (label, first)) for row, cell in its.items() if cell.best}
+
+    spread = " and standard deviation" * any(ours.std is not None for ours in samples)
+    lines = [f"{subject}, mean{spread} over {count(usual, 'seed')}" if usual else subject]
     if len(sizes) > 1:
         lines[0] += " (other numbers of seeds in brackets)"
     if bold:
@@ -144,120 +210,21 @@ def compose(
         lines.append(f"Paper: {'; '.join(papers)}")
     if any(cell.excludes_published for cell in cells.values()):
         lines.append(f"{DAGGER}: the paper's number is outside the 95 % interval of our mean")
-    counted = _counted(cells, usual)
-    numbers = [_numbers(key, cell, baselines.get(key[0])) for key, cell in cells.items()]
+    numbers = [
+        {"row": one_line(row), "column": one_line(column), **cell.numbers(baselines.get(row))}
+        for (row, column), cell in cells.items()
+    ]
     return Table(
         asked.name,
         asked.study,
         " ".join(f"{line.rstrip('.')}." for line in lines),
-        texts,
-        bold,
+        pd.DataFrame(texts, index=list(dict.fromkeys(row for row, _ in shown)), dtype=object).fillna(""),
+        frozenset(bold),
         pd.DataFrame(numbers).reindex(columns=NUMBERS),
-        [*notes, *counted],
+        list(notes),
     )
 
 
 def _chosen(cells: Mapping[Key, TableCell], rows: Sequence[str]) -> Mapping[Key, TableCell]:
     """Return the cells of these rows, in this order; all where none is among them."""
-    columns, known = dict.fromkeys(column for _, column in cells), {row for row, _ in cells}
-    some = {(row, column): cells[row, column] for row in rows if row in known for column in columns}
-    return some or cells
-
-
-def _counted(cells: Mapping[Key, TableCell], usual: int) -> list[str]:
-    """Return notes on cells and differences of fewer seeds."""
-    other = [
-        f"{row} on {column} ({its.ours.n})" for (row, column), its in cells.items() if its.ours and its.ours.n != usual
-    ]
-    short = [
-        f"{row} on {column} ({cell.against.n})"
-        for (row, column), cell in cells.items()
-        if cell.ours and cell.against and cell.against.n < cell.ours.n
-    ]
-    lines = [f"Seeds: {usual}; other: {', '.join(other)}."] if other else []
-    return lines + ([f"Differences over fewer seeds than n: {', '.join(short)}."] if short else [])
-
-
-def _texts(
-    study: Study, cells: Mapping[Key, TableCell], usual: int, gains: bool, digits: int
-) -> tuple[pd.DataFrame, frozenset[tuple[str, tuple[str, str]]]]:
-    """Return texts and bold ones: a column has our numbers, then parts of which any row has a number."""
-    import pandas as pd
-
-    def published(cell: TableCell) -> str:
-        if cell.signed and cell.published_difference is not None:
-            return signed(cell.published_difference, digits)
-        return f"{cell.published.value:.{digits}f}" if cell.published else ""
-
-    def gain(cell: TableCell) -> str:
-        if cell.against is None:
-            return ""
-        between = f" {interval_text(cell.against.interval, digits)}" if cell.against.interval else ""
-        fewer = f" (n={cell.against.n})" if cell.ours and cell.against.n != cell.ours.n else ""
-        return f"{signed(cell.against.mean, digits)}{between}{fewer}"
-
-    def papers_gain(cell: TableCell) -> str:
-        return "" if cell.signed or cell.published_difference is None else signed(cell.published_difference, digits)
-
-    def mean(cell: TableCell) -> str:
-        if cell.switch is not None:
-            return "✓" if cell.switch else "✗"
-        if cell.ours is None:
-            return NOTHING
-        text = (signed if cell.signed else number)(cell.ours.mean, digits)
-        spread = "" if cell.ours.std is None else f" ± {cell.ours.std:.{digits}f}"
-        other = "" if cell.ours.n == usual else f" (n={cell.ours.n})"
-        return f"{text}{spread}{DAGGER if cell.excludes_published else ''}{other}"
-
-    def pooled(cell: TableCell) -> str:
-        return interval_text(cell.test.pooled, digits) if cell.test and cell.test.pooled else ""
-
-    def pooled_p(cell: TableCell) -> str:
-        return p_written(cell.test.pooled_p) if cell.test and cell.test.pooled_p is not None else ""
-
-    parts: dict[str, Callable[[TableCell], str]] = {"paper": published}
-    if gains:
-        parts |= {
-            "gain [95 %]": gain,
-            "paper's gain": papers_gain,
-            "p": lambda cell: p_written(cell.test.p) if cell.test and cell.test.could_show else "",
-            "pooled [95 %]": pooled,
-            "pooled p": pooled_p,
-        }
-    found: dict[tuple[str, str], dict[str, str]] = {}
-    bold = set()
-    for label in dict.fromkeys(column for _, column in cells):
-        its = {row: cell for (row, column), cell in cells.items() if column == label}
-        more = {head: {row: text(cell) for row, cell in its.items()} for head, text in parts.items()}
-        more = {head: texts for head, texts in more.items() if any(texts.values())}
-        ours = {row: mean(cell) for row, cell in its.items()}
-        if more or set(ours.values()) != {NOTHING}:
-            first = "ours" if "paper" in more else study.metrics.get(label, study.measured) if more else ""
-            found |= {(label, head): texts for head, texts in {first: ours, **more}.items()}
-            bold |= {(row, (label, first)) for row, cell in its.items() if cell.best}
-    rows = list(dict.fromkeys(row for row, _ in cells))
-    return pd.DataFrame(found, index=rows, dtype=object).fillna(""), frozenset(bold)
-
-
-def _numbers(key: Key, cell: TableCell, base: str | None) -> dict[str, Any]:
-    """Return every number of a cell, by its name in `NUMBERS`."""
-    found: dict[str, Any] = {"row": one_line(key[0]), "column": one_line(key[1])}
-    if ours := cell.ours:
-        found |= {"n": ours.n, "mean": ours.mean, "std": ours.std, "best": int(cell.best)} | _ends("", ours.interval)
-    if pair := cell.against:
-        found |= {"baseline": base and one_line(base), "pairs": pair.n, "difference": pair.mean}
-        found |= _ends("difference_", pair.interval)
-    if test := cell.test:
-        found |= {"p": test.against.p, "p_holm": test.p, "pooled_p_holm": test.pooled_p, "detectable": test.detectable}
-        found |= _ends("pooled_", test.pooled)
-    if paper := cell.published:
-        found |= {"published": paper.value, "published_spread": paper.cell.spread, "published_n": paper.cell.n}
-        found |= {"published_paper": paper.publication.paper, "published_table": paper.table}
-        found["published_provenance"] = paper.cell.provenance
-    found["published_difference"] = cell.published_difference
-    found["switch"] = None if cell.switch is None else int(cell.switch)
-    return {name: number for name, number in found.items() if number is not None}
-
-
-def _ends(prefix: str, interval: Interval | None) -> dict[str, float]:
-    return {f"{prefix}low": interval.low, f"{prefix}high": interval.high} if interval else {}
+    return {key: cell for row in rows for key, cell in cells.items() if key[0] == row} or cells
