@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis import command, frame
 from vitinit.analysis.pages.render import OWN, page
 from vitinit.analysis.registry import refuse
-from vitinit.analysis.tables import reading
+from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
@@ -118,7 +118,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     paragraphs = answer.splitlines() if answered else reading.sentences(tables[0], named)
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
-    missing = reading.without_numbers(study)
+    missing = [*notes.without_numbers(study), *notes.mixed_code(study)]
     return Page(study, tables, title.removeprefix("# "), question, paragraphs, missing + lines)
 
 

@@ -43,9 +43,9 @@ class TableView:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from vitinit.analysis.tables.render import to_html
+        from vitinit.analysis.tables.render import to_part
 
-        return to_html(self.table)
+        return to_part(self.table)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,9 +26,8 @@ NOTES = (
 
 def aimed(study: Study) -> list[str]:
     """Return the columns of datasets where a method of a finished run has attention targets."""
-    return list(
-        dict.fromkeys(place for (place, _), runs in study.cells.items() if any(run.init.pseudo_input for run in runs))
-    )
+    aims = {study.column[run.run_id] for run in study.contents.done.values() if run.init.pseudo_input}
+    return [place for place in study.columns if place in aims]
 
 
 @TABLES.add("_initialization", lambda study: bool(aimed(study)), place=7)

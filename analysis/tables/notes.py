@@ -52,11 +52,11 @@ def compared_with(baselines: Mapping[str, str]) -> str:
 
 def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]]) -> list[str]:
     """Return a note on rows whose model or recipe also differs from their row of comparison."""
-    apart = ((row, differing(study, row, other).items()) for row, other in compared)
-    texts = (
-        (", ".join(f"{name} {ours} (not {theirs})" for name, (ours, theirs) in its), row) for row, its in apart if its
-    )
-    rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in _grouped(texts).items())
+    found = []
+    for row, other in compared:
+        fields = differing(study, row, other).items()
+        found.append((", ".join(f"{name} {ours} (not {theirs})" for name, (ours, theirs) in fields), row))
+    rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in _grouped(found).items() if text)
     return [f"More than the initialisation differs from the row compared with: {rows}."] if rows else []
 
 
@@ -66,7 +66,7 @@ def without_record(study: Study) -> list[str]:
 
 
 def without_numbers(study: Study) -> list[str]:
-    """Return a line for each reason why runs failed or were skipped, for rows without a record and for invalid files."""
+    """Return a line for each reason why runs failed or were skipped, row without a record, and invalid file."""
     contents = study.contents
     outcomes: list[tuple[str, Any, str]] = [("Skipped", run, run.reason) for run in contents.skipped.values()]
     outcomes += [("Failed", run, f"{run.error}: {run.message}") for run in contents.failed.values()]
@@ -92,9 +92,7 @@ def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
     code = f"{'mixed commits' if commits[1:] else 'commit'} {', '.join(commits)}"
     if dirty := int((runs["dirty"] == True).sum()):  # noqa: E712 - None counts as not dirty
         code += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes"
-    missing = [
-        f"{row} on {column}" for (row, column), its in cells.items() if not its.ours and (row, column) not in left_out
-    ]
+    missing = [f"{key[0]} on {key[1]}" for key, its in cells.items() if not its.ours and key not in left_out]
     mixed = [f"{name} ({', '.join(known)})" for name, known in recorded.items() if len(known) > 1]
     changed = sum(bool(run.environment.get("changed_while_running")) for run in contents.done.values())
     states = f"{len(contents.done)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped"

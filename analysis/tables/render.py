@@ -79,20 +79,16 @@ def to_part(table: Table) -> str:
 
 def to_markdown(table: Table, notes: bool = False) -> str:
     """A pipe table."""
-    seen = [label for label, _ in table.heads]
-    heads = [
-        "",
-        *(head if not label or label in seen[:place] else label for place, (label, head) in enumerate(table.heads)),
-    ]
-    lines = [[escape_markdown(head) for head in heads], ["---"] + ["--:"] * len(table.heads)]
+    labels = [label for label, _ in table.heads]
+    heads = [part if label in ("", *labels[:at]) else label for at, (label, part) in enumerate(table.heads)]
+    lines = [["", *map(escape_markdown, heads)], ["---"] + ["--:"] * len(table.heads)]
     for row, *line in table.texts.itertuples(name=None):
         texts = zip(table.heads, map(escape_markdown, line), strict=True)
         bold = [f"**{text}**" if (row, head) in table.bold else text for head, text in texts]
         lines.append([escape_markdown(row), *bold])
     below = ["", *(f"- {escape_markdown(note)}" for note in table.notes)] if notes else []
-    return "\n".join(
-        [f"{escape_markdown(table.caption)}\n", *(f"| {' | '.join(line)} |" for line in lines), *below, ""]
-    )
+    pipes = [f"| {' | '.join(line)} |" for line in lines]
+    return "\n".join([f"{escape_markdown(table.caption)}\n", *pipes, *below, ""])
 
 
 def to_csv(table: Table, notes: bool = False) -> str:
@@ -109,7 +105,7 @@ def to_terminal(table: Table, width: int) -> list[str]:
         texts.loc[row, head] += "*"
     texts = _flat(texts).map(printable).rename(printable).rename(printable, axis=1)
     with pd.option_context("display.unicode.east_asian_width", True):
-        return ["", *texts.to_string(line_width=width).splitlines(), ""]
+        return ["", *(line.rstrip() for line in texts.to_string(line_width=width).splitlines()), ""]
 
 
 def _flat(texts: Any) -> Any:

@@ -74,9 +74,8 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
         apart = ours.keys() & theirs.keys() - {"recipe.name"}
         if arch in apart and ours[arch] != theirs[arch]:
             apart = {arch}
-        found |= {
-            name.partition(".")[2]: (ours[name], theirs[name]) for name in sorted(apart) if ours[name] != theirs[name]
-        }
+        for name in sorted(name for name in apart if ours[name] != theirs[name]):
+            found[name.partition(".")[2]] = ours[name], theirs[name]
     return found
 
 

@@ -190,9 +190,8 @@ def compose(
         found = {row: cell.texts(usual, digits, gains) for row, cell in its.items()}
         parts = [part for part in PARTS if any(part in each for each in found.values())]
         if parts or any(each["ours"] != NOTHING for each in found.values()):
-            first = (
-                "ours" if "paper" in parts else asked.study.metrics.get(label, asked.study.measured) if parts else ""
-            )
+            measured = asked.study.metrics.get(label, asked.study.measured) if parts else ""
+            first = "ours" if "paper" in parts else measured
             for head, part in ((first, "ours"), *((part, part) for part in parts)):
                 texts[label, head] = {row: each.get(part, "") for row, each in found.items()}
             bold |= {(row, (label, first)) for row, cell in its.items() if cell.best}

@@ -35,7 +35,7 @@ PROBED = (*SHOWN, "convit-anatomy", "long-range-small", "segmentation-small")
 """Probes that have lines for each layer, and the studies of which they are kept."""
 NUMBERS = ("n", "mean", "std", "published", "published_difference", "switch")
 INTERVALS = ["low", "high", "pairs", "difference", "difference_low", "difference_high"]
-"""Of all tables but that of what runs start from."""
+"""Of all tables."""
 TESTS = ["p", "p_holm", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"]
 """Of the comparisons that a grid names."""
 PRECISION = {"tables.json": 1e-8, "curves.json": 6e-5}
@@ -62,7 +62,7 @@ def tables_now() -> Numbers:
             if table and (metric_of(path) == "best" or study.endswith("-tuning")):
                 continue
             for line in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
-                more = {"contrasts": INTERVALS + TESTS, "start": []}.get(table, INTERVALS)
+                more = {"contrasts": INTERVALS + TESTS}.get(table, INTERVALS)
                 fields = [*NUMBERS, *more]
                 cell: dict[str, Any] = {field: float(line[field]) for field in fields if line[field]}
                 cell |= {field: line[field] for field in ("baseline", "published_paper") if line[field]}
