@@ -32,7 +32,7 @@ def contrasts(asked: Asked) -> Table:
     for pair in study.contrasts:
         for column in study.columns:
             test = found.tested.get((label(pair), column))
-            cell = TableCell(sample(values.get((pair[0], column))), test and test.against, test)
+            cell = TableCell(sample(values.get((pair[0], column))), test.against if test else None, test)
             cells[label(pair), column] = cell
             if test:
                 shown[label(pair) + f", {column}" * (len(study.columns) > 1), ""] = cell

@@ -96,8 +96,8 @@ def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], Scali
         first = next((key for key in curves if key[0] == place and not key[2]), None)
         over = (place, base, "") if method else first
         if over in labels:
-            rows = its.groupby("value")["row"].first().to_dict()
-            scores = {value: each.set_index("seed")["score"] for value, each in its.groupby("value")}
+            rows: dict[float, str] = dict(its.groupby("value")["row"].first())
+            scores: dict[float, pd.Series[float]] = dict(iter(its.set_index("seed").groupby("value")["score"]))
             label, its_base = labels[place, base, method], None if over == (place, base, method) else labels[over]
             found.setdefault((place, label), ScalingCurve(label, place, rows, scores, its_base))
     return found

@@ -143,7 +143,7 @@ class Table:
     @property
     def heads(self) -> list[tuple[str, str]]:
         """Columns of `texts`: label, and what a part of the column holds."""
-        return list(self.texts.columns)
+        return [(str(head[0]), str(head[1])) for head in self.texts.columns]
 
 
 def compose(

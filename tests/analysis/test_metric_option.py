@@ -73,7 +73,7 @@ def test_tables_and_figures_show_the_averaged_weights(tmp_path: Any) -> None:
     asked = ["--results", str(tmp_path), "--study", study.name, "--metric", "ema_score", "--out", str(tmp_path / "out")]
     assert tables([*asked, "--table", study.name, "--format", "markdown,csv"]) == 0
     text = (tmp_path / f"out/{study.name}.md").read_text()
-    assert "op-1 of averaged weights" in text
+    assert "op-1 accuracy of averaged weights" in text
     assert "| Kaiming uniform | 70.0 " in text
     assert {run.by("ema_score").best for run in study.contents.done.values()} == {(2, 70.0), (2, 65.0)}
     assert figures(asked) == 0

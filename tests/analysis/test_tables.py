@@ -222,6 +222,7 @@ def test_gains_over_an_axis_and_their_slope(tmp_path: Path) -> None:
     # over three widths, each twice the one before, a least-squares slope is (last - first) / 2
     assert cell(table, "Mimetic", "gain per doubling")["mean"] == pytest.approx((-3 - 5 - 7) / 2 / 3)
 
+
 # --- formats ---
 
 NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
@@ -303,7 +304,8 @@ def test_the_command_writes_chosen_rows_and_prints_a_reading(tmp_path: Path, cap
     assert tables.main(asked) == 0
     printed = " ".join(capsys.readouterr().out.split())
     low, high = scipy_stats.ttest_1samp([5.0, 6.0, 7.0], 0).confidence_interval()
-    assert f"On cifar10 gains (uncorrected 95 % intervals): Mimetic by +6.00 (95 % CI +{low:.2f} to +{high:.2f})" in printed
+    said = f"Mimetic by +6.00 (95 % CI +{low:.2f} to +{high:.2f}); losses: none."
+    assert f"On cifar10 gains (uncorrected 95 % intervals): {said}" in printed
     assert tables.main([*asked, "--rows", "Imp*", "Mimetic"]) == 0
     lines = (tmp_path / "out/small.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in lines[4:]] == [r"| Imp.-3", "| Mimetic"]
