@@ -21,7 +21,6 @@ from vitinit.benchmark.grids.parts import HERE
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
-from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, os_errors
@@ -36,8 +35,6 @@ PROTOCOL = 1
 
 OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 """As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
-
-UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -54,18 +51,6 @@ class Ranked:
     def of(self, seeds: list[int]) -> Grid:
         """The runs of some seeds."""
         return grids.load(str(self.grid), seeds)
-
-
-def seconds(budget: str) -> float:
-    """`90s`, `30m` or `2h` as seconds.
-
-    Raises:
-        VitinitError: it is something else.
-    """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget)
-    if not match or not float(match[1]):
-        raise VitinitError(f"--budget {budget!r}: write seconds, minutes or hours: 90s, 30m, 2h")
-    return float(match[1]) * UNITS[match[2]]
 
 
 def named(text: str, what: str = "METHOD") -> dict[str, Any]:
@@ -169,14 +154,6 @@ def _start(spec: RunSpec) -> None:
     method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
     job = registry.Job(training_images=lambda count: noise[:count])
     initialize(build_model(spec.model, classes=10), base, method, lambda name: stream(spec.seed, name), job=job)
-
-
-def recorded(ranked: Ranked, results: Path, retry_failed: bool) -> int:
-    """Return how many seeds, from the first on, have nothing left to do."""
-    found, seeds = Store(results).read(ranked.grid.stem), ranked.looks.seeds
-    over = found.done.keys() | (set() if retry_failed else found.failed.keys())
-    undecided = {cell.spec.seed for cell in ranked.of(seeds).cells if cell.run_id not in over}
-    return next((at for at, seed in enumerate(seeds) if seed in undecided), len(seeds))
 
 
 def standing(arguments: list[str]) -> int:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,9 +13,7 @@ from tests.runners.small_run import inside, tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
-from vitinit.runners.cli import rank as cli_rank
 from vitinit.runners.launching import rank
-from vitinit.runners.options import LaunchOptions
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -118,58 +114,31 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 )
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the quick tier a tiny one, its looks at 3 and 4 seeds, every command one of this process, a round 2 s."""
+@pytest.mark.long
+def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, monkeypatch) -> None:
+    """The whole path in seconds: one run fails on the way, and a stop between the looks changes no answer."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
     monkeypatch.setattr(looks, "PLAN", ((3, 0.01), (4, 0.2)))
-    ticks = itertools.count(0, 2)
-    monkeypatch.setattr(cli_rank, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     monkeypatch.setattr(rank, "standing", lambda words: inside("vitinit.analysis.standing", words))
-    monkeypatch.setattr("vitinit.runners.launching.launch.cores", lambda: 1)
-    for name in ("my_method", "mine"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-
-@pytest.mark.long
-def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, tiny) -> None:
-    """The whole path in seconds, one run fails on the way."""
+    monkeypatch.delitem(sys.modules, "my_method", raising=False)
     (tmp_path / "my_method.py").write_text(FAILS)
-
-    def ranked(*arguments: str) -> tuple[int, str, str]:
-        code, out, err = vitinit("rank", *arguments)
-        return code, " ".join(out.split()), err
-
-    returned, out, err = ranked("my_method.py:Mine")
-    assert returned == 1, out + err
-    again = "1 run failed; to run again: vitinit rank my_method.py:Mine --tier quick --retry-failed --budget 30m"
-    assert again in out
-    assert "vitinit status" not in out, "it could not import the method"
-    assert "Mine: no verdict yet: 0 of the 3 seeds" in out
-    returned, out, err = ranked("my_method.py:Mine", "--retry-failed", "--budget", "1s")
-    assert (returned, "1 of 3 seeds; another round takes about 2 s" in out) == (0, True), out + err
-    assert "To go on: vitinit rank my_method.py:Mine --tier quick --budget 2h" in out
-    returned, out, err = ranked("my_method.py:Mine")
+    command = ("rank", "my_method.py:Mine")
+    returned, out, err = vitinit(*command)
+    assert (returned, out.count("failed, RuntimeError: it fails once")) == (1, 1), out + err
+    assert "Mine: no verdict yet: 0 of the 3 seeds" in " ".join(out.split())
+    assert "But " in out
+    assert "1 run failed before; --retry-failed runs them again" in vitinit(*command)[1]
+    returned, out, err = vitinit(*command, "--retry-failed")
     assert (returned, "minus its placebo" in out, "The answer is final" in out) == (0, True, True), out + err
-
-
-@pytest.mark.long
-def test_a_budget_decides_how_far_and_never_the_answer(tmp_path: Path, vitinit, undisturbed, tiny, monkeypatch) -> None:
-    """One call, or one seed a call: the same looks at the same numbers, and what was planned before the first run."""
-    (tmp_path / "mine.py").write_text(MINE)
-    monkeypatch.setattr(cli_rank, "LaunchOptions", lambda **given: LaunchOptions(**given | {"executor": "inline"}))
-    taken = []
-    for results, calls in (("one", [["--budget", "1h"]]), ("many", [["--budget", "1s"]] * 6)):
-        for options in calls:
-            code, out, err = vitinit("rank", "mine.py:Mine", "--results", results, *options)
-            assert code == 0, out + err
-        (found,) = (looks.read(folder) for folder in Path(results).iterdir() if folder.is_dir())
-        assert found
-        taken.append(found)
-    assert taken[0] == taken[1]
-    assert taken[0].target is None
+    (grid_file,) = Path("results/local").glob("rank-Mine-*.yaml")
+    found = looks.read(grid_file.with_suffix(""))
+    assert found.taken[0].n == 3
+    assert (found.target, found.worth, found.tier) == (None, 1.0, "quick")
+    again = vitinit(*command)[1]
+    assert "The answer is final" in again
+    assert "finished" not in again, "no look is repeated"
 
 
 @pytest.mark.parametrize(
