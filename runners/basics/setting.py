@@ -60,7 +60,7 @@ class Setting:
     track: tuple[str, ...] = ()
     """Trackers that are told about every epoch: see `runners.tracking`."""
     sharing: int = 1
-    """Number of runs that share the device. Of several, one that it has no memory for has not failed yet."""
+    """Number of runs that share the device, and its memory."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +83,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A run that ended here without a record: stopped, another launcher's, or without memory beside others."""
+    """A run that ended here without a record: stopped, or another launcher's."""
 
     run_id: str
-    status: Literal["stopped", "elsewhere", "crowded"]
+    status: Literal["stopped", "elsewhere"]
     reason: str
 
 

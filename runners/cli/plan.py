@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from pathlib import Path
+from collections import Counter
 
-from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import count
 from vitinit.runners.basics.machine import default_device
 from vitinit.runners.launching.choose import load_grid, planned_of
 from vitinit.runners.launching.estimate import estimate
-from vitinit.runners.launching.plan import STATES, Planned
+from vitinit.runners.launching.plan import STATES
 from vitinit.runners.launching.words import counts, details, print_plan
 from vitinit.runners.options import (
     LOCAL,
@@ -47,7 +45,6 @@ def plan(
         without = f", without {count(missing, 'run')} unlike them" if (missing := len(left) - len(seconds)) else ""
         hours = sum(seconds.values()) / 3600
         console.print(f"{hours:.2f} hours, one run at a time, by records of this machine{without}")
-    _print_next(grid, planned, results, any((seeds, only, fixed, data_dir)))
 
 
 def status(
@@ -60,38 +57,13 @@ def status(
 ) -> None:
     """Count what is done, live, failed, skipped and still to do, by row and dataset."""
     loaded = load_grid(grid, seeds, fixed)
-    planned, contents = planned_of(loaded, Store(results), only, data_dir, recorded=data_dir is None)
+    planned, contents = planned_of(loaded, Store(results), only, data_dir)
     console.print(loaded.title)
     console.print(counts(planned))
     states = [state for state in STATES if any(item.state == state for item in planned)]
-    last = {item.cell.run_id: contents.done[item.cell.run_id].last for item in planned if item.state == "done"}
-    measured = " or ".join(sorted({metric_label(row.metric) for row in last.values()}, reverse=True))
-    groups: dict[tuple[str, str], list[Planned]] = defaultdict(list)
-    for item in planned:
-        groups[item.cell.place].append(item)
-    rows = []
-    for place, items in groups.items():
-        number = Counter(item.state for item in items)
-        scores = [row.score for item in items if (row := last.get(item.cell.run_id)) and row.score is not None]
-        mean = f"{sum(scores) / len(scores):.2f}% (n={len(scores)})" if scores else ""
-        rows.append((*place, *(str(number[state] or "") for state in states), mean))
-    headings = "row", "dataset", *states, f"{measured or metric_label('top1')} (last epoch)"
-    print_table(headings, rows, right=headings[2:])
+    number = Counter((item.cell.place, item.state) for item in planned)
+    places = dict.fromkeys(item.cell.place for item in planned)
+    rows = [(*place, *(str(number[place, state] or "") for state in states)) for place in places]
+    print_table(("row", "dataset", *states), rows, right=states)
     for line in details(planned, contents):
         console.print(line)
-    _print_next(grid, planned, results, any((seeds, only, fixed, data_dir)))
-
-
-def _print_next(grid: str, planned: list[Planned], results: Path, narrowed: bool) -> None:
-    """Say which command a user wants next; not where options have narrowed the plan: they would belong to it."""
-    if results != LOCAL and not results.is_dir():
-        console.print(f"there is no folder {results} yet, so nothing is recorded in it", soft_wrap=True)
-    states = {item.state for item in planned}
-    if narrowed or results != LOCAL:
-        return
-    if "to do" in states:
-        console.print(f"next: vitinit run {grid}")
-    elif "failed" in states:
-        console.print(f"next: vitinit run {grid} --retry-failed")
-    elif states == {"done"}:
-        console.print(f"next: python -m vitinit.analysis.tables --study {Path(grid).stem}", soft_wrap=True)

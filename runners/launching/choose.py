@@ -39,10 +39,9 @@ def planned_of(
     store: Store,
     only: list[str] | None,
     data_dir: Path | None,
-    recorded: bool = False,
     missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> tuple[list[Planned], Contents]:
-    """Plan the runs of a loaded grid that `--only` chooses; `recorded` and `missing` as in `launching.plan`."""
+    """Plan the runs of a loaded grid that `--only` chooses; `missing` as in `launching.plan`."""
     chosen = grid.cells
     for condition in only or ():
         key, _, pattern = condition.partition("=")
@@ -55,7 +54,7 @@ def planned_of(
         chosen = [cell for cell in chosen if matches(cell, condition)]
     if grid.cells and not chosen:
         raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches all of them")
-    return plan(replace(grid, cells=chosen), store, data_folder(data_dir), recorded, missing)
+    return plan(replace(grid, cells=chosen), store, data_folder(data_dir), missing)
 
 
 def matches(cell: Cell, condition: str) -> bool:

@@ -77,7 +77,7 @@ class Cluster:
             self.lock.finish()
         if self.wait:
             try:
-                yield from _followed(cells, setting, display)
+                yield from _followed(cells, setting)
             except KeyboardInterrupt:
                 cancel = f"vitinit slurm cancel {setting.study}"
                 raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
@@ -103,7 +103,7 @@ class Cluster:
         )
 
 
-def _followed(cells: list[Cell], setting: Setting, display: Display) -> Iterator[End]:
+def _followed(cells: list[Cell], setting: Setting) -> Iterator[End]:
     """Yield the end of each run, until none of them is queued or live."""
     store, left, quiet = Store(setting.root), {cell.run_id: cell for cell in cells}, 0
     reasons: dict[str, str] = {}
@@ -114,11 +114,10 @@ def _followed(cells: list[Cell], setting: Setting, display: Display) -> Iterator
         for item in planned:
             end = store.outcome(setting.study, item.cell.run_id) if item.state in ("done", "failed") else None
             if isinstance(end, RunRecord | FailureRecord):
-                display.start(left.pop(end.run_id))
+                del left[end.run_id]
                 yield end
         quiet = 0 if {"queued", "live"} & {item.state for item in planned} else quiet + 1
     for cell in left.values():
-        display.start(cell)
         yield Unfinished(cell.run_id, "stopped", reasons[cell.run_id] or "no job of it is left")
 
 

@@ -26,7 +26,7 @@ class Inline:
         stop = Stop(parent=stop)
         with on_signals(stop, impatient=self.world.size == 1):
             self.world.broadcast((cells, setting))
-            yield from in_turn(cells, setting, stop, display.event, self.world, display.start)
+            yield from in_turn(cells, setting, stop, display.event, self.world)
             if stop.reason:
                 raise KeyboardInterrupt(stop.reason)
 
@@ -37,7 +37,6 @@ def in_turn(
     stop: Stop,
     on_event: Callable[[Event], None] = lambda event: None,
     world: World = ALONE,
-    on_start: Callable[[Cell], None] = lambda cell: None,
 ) -> Iterator[End]:
     """Carry out runs one after the other, in all processes of a world; after a stop, nothing more follows.
 
@@ -45,7 +44,6 @@ def in_turn(
         VitinitError: in all processes: the results folder cannot be written.
     """
     for cell in cells:
-        on_start(cell)
         end = carry_out(cell, setting, Stop(parent=stop), on_event, world)
         stopping = world.agreed(stop)
         yield end

@@ -51,39 +51,33 @@ class _Running:
 class Local:
     """Several runs at once, a fresh process a run; a process that dies becomes a failure record.
 
-    Each process sees the GPU that has fewest runs. Of several runs on one GPU, those that it had no memory for are
-    tried again one by one.
+    Each process sees the GPU that has fewest runs.
     """
 
     workers: int
 
     def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
         """See `execute.Executor`."""
-        context = fork_server()
-        waiting, crowded, workers = list(reversed(cells)), list[Cell](), self.workers
+        context, waiting = fork_server(), list(reversed(cells))
         slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
+        setting = replace(setting, sharing=-(-self.workers // len(slots)))
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
         asked_to_stop, ask = context.Pipe(duplex=False)
         stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
         with on_signals(stop):
             try:
-                while (waiting or running or crowded) and not stop.reason:
-                    if not waiting and not running:
-                        waiting, crowded, workers = crowded[::-1], [], len(slots)
-                    while waiting and len(running) < workers and not stop.reason:
-                        cell = waiting.pop()
-                        display.start(cell)
+                while (waiting or running) and not stop.reason:
+                    while waiting and len(running) < self.workers and not stop.reason:
                         slot = min(slots, key=[run.slot for run in running.values()].count)
-                        its = replace(setting, sharing=-(-workers // len(slots)))
                         try:
-                            receiver, process = _start(context, cell, its, slot)
+                            receiver, process = _start(context, waiting[-1], setting, slot)
                         except VitinitError as error:
                             if not stop.reason:
                                 raise
-                            display.end(Unfinished(cell.run_id, "stopped", str(error)))
+                            display.end(Unfinished(waiting[-1].run_id, "stopped", str(error)))
                             break
-                        running[receiver] = _Running(cell, process, slot)
+                        running[receiver] = _Running(waiting.pop(), process, slot)
                     for ready in wait([*running, asked_to_stop]) if running else ():
                         if stop.reason:
                             break
@@ -96,12 +90,8 @@ class Local:
                         if isinstance(message, VitinitError):
                             # the results folder cannot be written: what runs may end, nothing more is started
                             trouble, message = message, Unfinished(run.cell.run_id, "stopped", str(message))
-                            waiting, crowded = [], []
-                        if isinstance(message, Unfinished) and message.status == "crowded":
-                            display.put_off(message.run_id, message.reason)
-                            crowded.append(run.cell)
-                        else:
-                            yield message or _died(run, setting)
+                            waiting = []
+                        yield message or _died(run, setting)
             finally:
                 _stop(running, display, setting.grace_s)
             if stop.reason:

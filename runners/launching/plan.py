@@ -43,7 +43,6 @@ def plan(
     grid: Grid,
     store: Store,
     data_dir: Path,
-    recorded: bool = False,
     missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> tuple[list[Planned], Contents]:
     """Return what each run of a grid needs; nothing is written.
@@ -56,8 +55,6 @@ def plan(
         grid: the runs.
         store: where records are.
         data_dir: where datasets lie.
-        recorded: whether a launch of before, which may have had another `data_dir`, decides which data are missing: it
-            has left a skip record for each run without.
         missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
     """
     # Claims before records: a run that ends in between is then found done, never to do.
@@ -67,7 +64,6 @@ def plan(
     handed = look.handed
     contents = store.read(grid.name)
     why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
-    launched = recorded and grid.name in store.folders()
 
     def planned(cell: Cell) -> Planned:
         run_id = cell.run_id
@@ -82,8 +78,7 @@ def plan(
             if look.silence:  # not to know is no reason to hand it out again
                 asked = f"was handed out as job {job.job_id}; cannot ask: {look.silence}"
                 return Planned(cell, "queued", asked, silent=True)
-        found_before = launched and run_id not in contents.skipped
-        if reason := cell.misfit or (None if found_before else why_not(cell.spec.dataset)):
+        if reason := cell.misfit or why_not(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")

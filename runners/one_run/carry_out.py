@@ -38,8 +38,8 @@ def carry_out(
     """Claim a run, carry it out from its newest checkpoint on, and record it.
 
     Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
-    diverged: it would do so again. A run that was stopped (it has saved), that is another launcher's, or that had no
-    memory beside others ends as `Unfinished`.
+    diverged: it would do so again. A run that was stopped (it has saved), or that is another launcher's, ends as
+    `Unfinished`.
 
     Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
     records and tells events. A stop that any of them is asked for stops all at the same step. Where one of them fails
@@ -109,8 +109,6 @@ def _claimed(
             raise BrokenDevice(error.message) from None
         outcome = failure(cell, setting, error.kind, error.message, error.trace)
     except Exception as error:
-        if setting.sharing > 1 and (out_of_memory(error) or (isinstance(error, BrokenDevice) and error.busy)):
-            return Unfinished(cell.run_id, "crowded", "out of memory beside other runs; it is tried again alone")
         if isinstance(error, BrokenDevice):
             raise
         if world.size > 1 and not isinstance(error, Diverged):

@@ -111,7 +111,6 @@ def repeat(
     )
     with on_signals(stop), display:
         display.begin([cell], {record.run_id: 1.0})
-        display.start(cell)
         outcome = carry_out(cell, setting, stop, display.event)
         if isinstance(outcome, Unfinished):
             if outcome.status == "stopped":

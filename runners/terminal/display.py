@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections import Counter, defaultdict
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import metric_label
@@ -17,23 +17,21 @@ from vitinit.runners.basics.setting import Event, Unfinished
 
 
 class Display:
-    """A context manager; tell it what starts, what a run says, and what ends. Without `bar` it prints lines only."""
+    """A context manager; tell it what a run says, and what ends. Without `bar` it prints lines only."""
 
     def __init__(self, console: Terminal, brief: bool = False) -> None:
         self.console = console
         self._brief = brief
         """Finished runs of one row and dataset are one line, once the last of them has ended."""
         self._finished: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
-        text, fields = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[text]"))
-        self._progress = Progress(text, BarColumn(), fields, console=console, transient=brief)
-        self._tasks: dict[str, TaskID] = {}
+        columns = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[done]", "fields[said]"))
+        self._progress = Progress(next(columns), BarColumn(), next(columns), console=console, transient=brief)
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
         self._before: dict[str, float] = {}
         """Progress of each run when it began here: more than 0 where it was resumed."""
         self._failed_trackers: set[str] = set()
-        self._scored: dict[str, str] = {}
-        """Last known accuracy of each run."""
+        self._ended = 0
 
     def __enter__(self) -> Display:
         self._start = time.monotonic()
@@ -41,12 +39,10 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for task in self._tasks.values():
-            self._progress.remove_task(task)
         self._progress.stop()
 
     def bar(self, shown: bool) -> None:
-        """Show progress bars where the terminal can, or lines only."""
+        """Show a progress bar where the terminal can, or lines only."""
         self._progress.disable = not shown
 
     def say(self, text: str, style: str = "", whole: bool = False) -> None:
@@ -61,21 +57,14 @@ class Display:
         """Announce all runs, with how long each takes by run_id, in any unit."""
         self._cells = {cell.run_id: cell for cell in cells}
         self._work = work
-        self._ended = 0
         self._open = Counter(cell.place for cell in cells)
         """Runs that have not ended, by row and column."""
-        self._all = self._progress.add_task("all runs", total=1.0, text="", visible=bool(cells))
+        self._all = self._progress.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
-
-    def start(self, cell: Cell) -> None:
-        """A run starts."""
-        self._tasks[cell.run_id] = self._progress.add_task(
-            printable(cell.describe()), total=cell.spec.recipe.epochs, text="starting"
-        )
 
     def event(self, event: Event) -> None:
         """A run says something."""
-        run_id, row = event.run_id, event.epoch
+        run_id, row, cell = event.run_id, event.epoch, self._cells[event.run_id]
         if event.trouble:
             if event.tracker not in self._failed_trackers:
                 self._failed_trackers |= {event.tracker} - {""}
@@ -83,37 +72,31 @@ class Display:
         elif event.resumed:
             self._say_of(run_id, f"goes on from {event.resumed}")
         elif row is None:
-            self._progress.update(self._tasks[run_id], text=f"initialising, step {event.init_done}/{event.init_total}")
+            self._update(f"{cell.describe()}: initialising, step {event.init_done}/{event.init_total}")
         else:
-            epochs = self._cells[run_id].spec.recipe.epochs
-            if row.scored():
-                self._scored[run_id] = f", {row.scored()}"
-            text = f"epoch {row.epoch}/{epochs}{self._scored.get(run_id, '')}, {row.images_per_s or 0:,.0f} images/s"
-            self._progress.update(self._tasks[run_id], completed=row.epoch, text=text)
+            epochs = cell.spec.recipe.epochs
             self._before.setdefault(run_id, (row.epoch - 1) / epochs)
             self._share[run_id] = row.epoch / epochs
-            self._update()
+            said = f"epoch {row.epoch}/{epochs}", row.scored(), f"{row.images_per_s or 0:,.0f} images/s"
+            self._update(f"{cell.describe()}: {', '.join(filter(None, said))}")
 
     def put_off(self, run_id: str, why: str) -> None:
-        """A run is over here for now. It has not ended: it starts again, or its `end` follows."""
-        self._progress.remove_task(self._tasks.pop(run_id))
+        """Another launcher carries a run out: it starts again here when it comes free, or its `end` follows."""
         self._say_of(run_id, why)
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
         run_id, place = outcome.run_id, self._cells[outcome.run_id].place
-        if (task := self._tasks.pop(run_id, None)) is not None:  # of one that was put off, it was said then
-            self._progress.remove_task(task)
-            if isinstance(outcome, FailureRecord):
-                self._say_of(run_id, f"failed, {outcome.error}: {outcome.message}", "red")
-            elif isinstance(outcome, Unfinished):
-                self._say_of(run_id, f"{'stopped, ' * (outcome.status != 'elsewhere')}{outcome.reason}")
-            elif self._brief:
-                self._finished[place].append(outcome)
-            else:
-                epochs = count(len(outcome.history), "epoch")
-                self._say_of(run_id, f"{outcome.last.scored(2)}, {epochs}, {outcome.seconds:.0f} s")
-        if outcome.status not in ("stopped", "crowded"):
+        if isinstance(outcome, FailureRecord):
+            self._say_of(run_id, f"failed, {outcome.error}: {outcome.message}", "red")
+        elif isinstance(outcome, RunRecord) and self._brief:
+            self._finished[place].append(outcome)
+        elif isinstance(outcome, RunRecord):
+            epochs = count(len(outcome.history), "epoch")
+            self._say_of(run_id, f"{outcome.last.scored(2)}, {epochs}, {outcome.seconds:.0f} s")
+        elif outcome.status == "stopped":
+            self._say_of(run_id, f"stopped, {outcome.reason}")
+        if outcome.status != "stopped":
             self._share[run_id] = 1.0
             self._ended += 1
         self._open[place] -= 1
@@ -126,7 +109,7 @@ class Display:
     def _say_of(self, run_id: str, text: str, style: str = "") -> None:
         self.say(f"{self._cells[run_id].describe()}: {text}  {run_id[:8]}", style)
 
-    def _update(self) -> None:
+    def _update(self, said: str = "") -> None:
         def worked(share: dict[str, float]) -> float:
             return sum(self._work[run_id] * share.get(run_id, 0.0) for run_id in self._share)
 
@@ -134,4 +117,4 @@ class Display:
         text = f"{self._ended}/{len(self._cells)} done"
         if done > before:
             text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
-        self._progress.update(self._all, completed=done / total if total else 1.0, text=text)
+        self._progress.update(self._all, completed=done / total if total else 1.0, done=text, said=printable(said))

@@ -58,63 +58,6 @@ def write(path: Path, grid: object, **how: bool) -> str:
     return str(path)
 
 
-CROWDED = '''
-import time
-from pathlib import Path
-from typing import ClassVar
-
-import torch
-
-from vitinit.initializers.registry import Initializer
-
-
-class Crowded(Initializer):
-    """Number 2 has no memory while number 1 is at work on the same GPU, which it is until number 2 has failed."""
-
-    name: ClassVar[str] = "crowded"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
-    deterministic: ClassVar[bool] = True
-    number: int = 0
-
-    def apply(self, model, generator, progress):
-        at_work, failed = Path("at-work"), Path("failed")
-        if self.number == 1:
-            at_work.touch()
-            self.wait(failed)
-            at_work.unlink()
-        elif not failed.exists():
-            self.wait(at_work)
-        if at_work.exists():
-            failed.touch()
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    def wait(self, file):
-        for _ in range(90_000):
-            if file.exists():
-                return
-            time.sleep(0.01)
-        raise TimeoutError(file)
-'''
-
-
-@pytest.mark.long
-def test_runs_that_a_gpu_has_no_memory_for_at_once_are_tried_again_one_by_one(tmp_path, here, monkeypatch):
-    (tmp_path / "crowded.py").write_text(CROWDED)
-    monkeypatch.syspath_prepend(tmp_path)
-    method = {"name": "crowded:Crowded"}
-    rows = {f"row {n}": {"base": "trunc_normal", "method": {**method, "number": n}} for n in (1, 2)}
-    write(tmp_path / "tiny.yaml", changed(rows=rows))
-    code, out = here("run", "tiny.yaml", "--executor", "local", "--workers", "2", "--brief")
-    assert code == 0, out
-    assert out.count("out of memory beside other runs; it is tried again alone") == 1
-    assert "OutOfMemoryError" not in out
-    assert out.count("(1 seed)") == 2, "each row ends once"
-    assert "2 runs finished, 0 failed" in out
-    contents = Store(tmp_path / "results" / "local").read("tiny")
-    assert len(contents.done) == 2
-    assert contents.failed == {}
-
-
 # A newcomer's own method or dataset: bugs and edits are said where they are, and what can goes on all the same.
 
 

@@ -75,7 +75,6 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     out = io.StringIO()
     with Display(Console(file=out, width=200)) as display:
         display.begin([cell], {cell.run_id: 1.0})
-        display.start(cell)
         display.event(Event(cell.run_id, resumed="epoch 9, step 0"))
         clock[0] += 100
         display.event(
@@ -83,35 +82,6 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
         )
         display.end(Unfinished(cell.run_id, "stopped", "a test"))
     assert "0/1 done, 1 min 40 s left" in out.getvalue()
-
-
-HUNGRY = """
-from typing import ClassVar
-import torch
-from vitinit.initializers.registry import Initializer
-
-class Hungry(Initializer):
-    \"\"\"Never has enough memory.\"\"\"
-    name: ClassVar[str] = "hungry"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
-    def apply(self, model, generator, progress):
-        raise torch.OutOfMemoryError("none left")
-"""
-
-
-def test_a_run_without_memory_fails_alone_and_is_tried_again_where_it_was_beside_others(
-    setting: Setting, tmp_path: Path, monkeypatch
-) -> None:
-    """Whoever is stopped before it is tried again alone goes on with it."""
-    (tmp_path / "hungry.py").write_text(HUNGRY)
-    monkeypatch.syspath_prepend(tmp_path)
-    cell, out = Cell("hungry", spec(method=InitializerSpec(name="hungry:Hungry"))), io.StringIO()
-    end = carry_out(cell, replace(setting, sharing=2), Stop())
-    assert (end.status, end.run_id) == ("crowded", cell.run_id)
-    assert Store(tmp_path).outcome("tiny", cell.run_id) is None
-    tally = execute([cell], setting, Inline(), Display(Console(file=out, width=200)))  # alone already
-    assert (tally.failed, out.getvalue().count("failed, OutOfMemoryError")) == (1, 1)
-    assert "tried again" not in out.getvalue()
 
 
 HANGS = '''
