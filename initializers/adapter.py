@@ -83,12 +83,12 @@ class Attention(Description):
     """Norms and gates between the attended values and W_proj."""
     talking: tuple[str, ...] = ()
     """Linears that mix heads, before and after the softmax."""
-    table: str = ""
-    """Relative position bias: entries x heads."""
-    table_index: str = ""
-    """Index of the table's entry by query and key: N x N, or the same flat. Tokens without a place come first."""
     window: str = ""
-    """Rows and columns of the tokens that see each other."""
+    """Rows and columns of the tokens that see each other, where these have a relative position bias."""
+    refused: str = ""
+    """Reason for which no method sets it; a base does."""
+    beside: bool = False
+    """True where it does not attend from token to token, as in a pooling head: methods leave it at its base."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
@@ -128,12 +128,9 @@ class Adapter(Description):
     token_mixing: tuple[str, ...] = ()
     """Attribute names of modules that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Types of attention modules for which no method is made, each with the reason."""
+    """Further types of attention modules for which no method is made, each with the reason."""
     scaling_norms: tuple[Type, ...] = ()
     """Types of blocks whose norms stand behind their branches: the weights of these norms are layer scales."""
-    beside: tuple[Type, ...] = ()
-    """Types of attention modules that do not attend from token to token, such as a pooling head. Methods leave them at
-    their base."""
 
     def rule(self, parameter: str) -> Rule | None:
         """Return the rule of a parameter, by its name in the model; None where there is none."""
@@ -151,18 +148,6 @@ def found(start: Any, path: str) -> Any:
     """`follow`; None also where it leads to a no-op module."""
     end = follow(start, path)
     return None if isinstance(end, nn.Identity) else end
-
-
-def lacking(start: nn.Module, path: str) -> str:
-    """Say that a path of attributes leads to no tensor, and what there is where it ends."""
-    home = start
-    for name in path.split("."):
-        inner = getattr(home, name, None)
-        home = inner if isinstance(inner, nn.Module) else home
-    there = [*(name for name, _ in (*home.named_parameters(recurse=False), *home.named_children()))]
-    there += [name for name, value in vars(home).items() if type(value) is int and name[0] != "_"]
-    names = ", ".join(there) or "nothing"
-    return f"{path!r} leads to no tensor in {type(start).__name__}; {type(home).__name__} has {names}"
 
 
 def required(module: nn.Module, path: str) -> Any:

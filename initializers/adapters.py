@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import Adapter, Attention, Type, follow, found, lacking
+from vitinit.initializers.adapter import Adapter, Attention, Type, found
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.families import FAMILIES
 from vitinit.initializers.plugins import ADAPTERS, Registry
@@ -90,9 +89,8 @@ def _computes_what(cls: Any) -> frozenset[str]:
     return frozenset(names)
 
 
-def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
-    """Classify a module: attention from token to token; attention that is refused, as its reason; attention beside the
-    tokens, as False; None where no adapter knows it as attention.
+def kind_of(module: nn.Module) -> Attention | str | None:
+    """Return a module's description as attention; the reason where an adapter refuses its type; None for all others.
 
     Raises:
         VitinitError: an adapter knows it, and names what is not there.
@@ -102,59 +100,41 @@ def kind_of(module: nn.Module) -> Attention | str | Literal[False] | None:
     for adapter in adapters():
         for kind in adapter.attention:
             if not names.isdisjoint(map(_text, kind.types)):
-                if isinstance(found(module, kind.query.weight), Tensor):
-                    if why := _misfit(kind, module):
-                        raise VitinitError(f"adapter {adapter.name!r}: {why}")
+                misfit = _misfit(kind, module)
+                if not misfit:
                     return kind
-                wrong = wrong or f"adapter {adapter.name!r}: {lacking(module, kind.query.weight)}"
+                wrong = wrong or f"adapter {adapter.name!r}: {misfit}"
         for one, reason in adapter.refused.items():
             if _is(module, (one,)):
                 return reason
-        if not names.isdisjoint(map(_text, adapter.beside)):
-            return False
     if wrong:
         raise VitinitError(wrong)
     return None
 
 
 def _misfit(kind: Attention, module: nn.Module) -> str:
-    """Return what of an adapter's description a module has not; what may be missing are biases, norms and tables."""
-    name, own = type(module).__name__, {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    """Return what of an adapter's description a module has not; what may be missing are biases, norms and windows."""
+    name, own = type(module).__name__, {id(parameter) for parameter in module.parameters()}
     heads = found(module, kind.heads)
     if not isinstance(heads, int) or heads < 1:
         return f"{kind.heads!r} in {name} is no number of heads: {heads!r}"
-    left_out = isinstance(follow(module, kind.proj.weight.rpartition(".")[0]), nn.Identity)
-    weights = [found(module, part.weight) for part in (kind.query, kind.key, kind.value, kind.proj)]
-    for part, weight in zip((kind.query, kind.key, kind.value, kind.proj), weights, strict=True):
-        if part is kind.proj and left_out:
-            continue
-        if not isinstance(weight, Tensor):
-            return lacking(module, part.weight)
+    rows = []
+    for part in (kind.query, kind.key, kind.value, kind.proj):
+        weight = found(module, part.weight)
         if id(weight) not in own:
-            return (
-                f"{part.weight!r} in {name} is computed from others (a property, pruning, weight norm): initialise the "
-                "model before that, or name the parameters themselves"
-            )
-        if part is not kind.proj and len(weight) % (part.of * heads):
+            return f"{part.weight!r} leads to no parameter of {name}; one that is computed is initialised before that"
+        if part is kind.proj:
+            rows.append(weight[0].numel())
+        elif len(weight) % (part.of * heads):
             return f"the {len(weight)} rows of {part.weight!r} in {name} are not {part.of} times those of {heads} heads"
-    query, key, value = (
-        len(weight) // part.of for part, weight in zip((kind.query, kind.key, kind.value), weights, strict=False)
-    )
-    if query != key:
+        else:
+            rows.append(len(weight) // part.of)
+    query, key, value, taken = rows
+    if query != key or value != taken:
         return (
-            f"W_q and W_k in {name} have {query} and {key} rows: no method is made for attention whose heads share "
-            "keys and values"
+            f"W_q, W_k and W_v in {name} have {query}, {key} and {value} rows, and W_proj takes {taken}: no method is "
+            "made for attention whose heads share keys or values"
         )
-    taken = {query, weights[0].shape[1]} if left_out else {weights[3][0].numel()}
-    if value not in taken:
-        by = "there is no W_proj" if left_out else f"W_proj takes {weights[3][0].numel()}"
-        return (
-            f"W_v in {name} has {value} rows, and {by}: no method is made for attention that shares its values or "
-            "changes their number"
-        )
-    window = found(module, kind.window)
-    if found(module, kind.table) is not None and not (isinstance(window, Sequence) and len(window) == 2):
-        return f"beside {kind.table!r}, {kind.window!r} must be rows and columns, not {window!r}"
     return ""
 
 
@@ -180,12 +160,8 @@ def families(model: nn.Module) -> list[Family]:
     return known
 
 
-SCALING_NORMS: tuple[Type, ...] = ("timm.models.vision_transformer_relpos.ResPostRelPosBlock",)
-"""Blocks of models that no adapter knows, whose norms scale what a branch adds where the block has `init_values`."""
-
-
 def layer_scales(model: nn.Module) -> list[Tensor]:
-    """The parameters of a model by which its family, or a block of no family, scales what a branch adds."""
+    """The parameters of a model by which its family scales what a branch adds."""
     known = families(model)
     scales = [
         parameter
@@ -193,7 +169,7 @@ def layer_scales(model: nn.Module) -> list[Tensor]:
         for name, parameter in family.model.named_parameters()
         if family.adapter.rule(name) == "layer_scale"
     ]
-    types = (*SCALING_NORMS, *(one for family in known for one in family.adapter.scaling_norms))
+    types = tuple(one for family in known for one in family.adapter.scaling_norms)
     for block in model.modules():
         if _is(block, types) and getattr(block, "init_values", None) is not None:
             scales += [part.weight for part in block.children() if isinstance(part, nn.LayerNorm)]

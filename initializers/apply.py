@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.initializers.adapters import families
-from vitinit.initializers.attention import attention_layers, conflict, homes
+from vitinit.initializers.attention import attention_layers, shared_parameters
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import contained
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
@@ -90,17 +90,18 @@ def apply(
                 "and buffers in place, as by weight.copy_(values)"
             )
         changed.append(changed_by(part, model, before))
-        if part.kind == "method" and (paths := conflict(model, changed[-1])):
-            raise VitinitError(
-                f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is made "
-                "for layers with parameters of their own"
-            )
+        for paths in shared_parameters(model) if part.kind == "method" else ():
+            if not set(paths).isdisjoint(changed[-1]):
+                raise VitinitError(
+                    f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is "
+                    "made for layers with parameters of their own"
+                )
     every = {name for names in changed for name in names}
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
     if aim is not None and not aim.targets_LHNN.any():
         raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
-    return Applied(changed, aim, seconds, [paths for paths in homes(model).values() if every & set(paths)])
+    return Applied(changed, aim, seconds, [paths for paths in shared_parameters(model) if every & set(paths)])
 
 
 def _made_of(model: nn.Module) -> dict[str, Any]:

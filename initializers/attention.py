@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from vitinit.initializers.adapter import Attention, Part, found, lacking, required
+from vitinit.initializers.adapter import Attention, Part, found, required
 from vitinit.initializers.adapters import Family, families, kind_of
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.measure import Softmaxes
@@ -21,36 +21,15 @@ AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 ENDS = ("weight", "bias")
 """Parameters of a Linear."""
-HEADS = (
-    *("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads"),
-    "attention_heads",
-)
-"""Attributes that hold the number of heads.
-
-Attention that no adapter knows is noticed by these, by its class's name, or by those of its Linears."""
+HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
+"""Attributes that hold the number of heads. By these or its class's name, unknown attention is noticed."""
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Pattern in the class names of attention modules."""
 PROBES = ("probe", "query", "queries", "latent", "latents")
 """Names of the learned tokens of a pooling head: attention of a module that has such a parameter
 does not attend from token to token."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
-PATCHED = (
-    "has a forward of its own, set on the instance: say module.same_attention = True if it calls its parts as its "
-    "class does"
-)
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
-
-
-class RelativeBias(NamedTuple):
-    """Relative position bias of one attention layer."""
-
-    table_EH: Tensor
-    """One value an entry and head; a view."""
-    index_NN: Tensor
-    """Entry that belongs to query and key, tokens without a place left out."""
-    window: tuple[int, int]
-    whole_NN: Tensor
-    """`index_NN` with the tokens without a place, which come first."""
 
 
 @dataclass(frozen=True)
@@ -117,14 +96,10 @@ class AttentionLayer:
         return [mixer for mixer in mixers if mixer is not None]
 
     @property
-    def relative_bias(self) -> RelativeBias | None:
-        """Relative position bias, where there is one."""
-        table_EH, index = (found(self.module, path) for path in (self.kind.table, self.kind.table_index))
-        if table_EH is None:
-            return None
-        rows, columns = found(self.module, self.kind.window)
-        whole_NN, tokens = index.view(round(index.numel() ** 0.5), -1), rows * columns
-        return RelativeBias(table_EH, whole_NN[-tokens:, -tokens:], (rows, columns), whole_NN)
+    def window(self) -> tuple[int, int] | None:
+        """Rows and columns of the tokens that see each other, where these have a relative position bias."""
+        window = found(self.module, self.kind.window)
+        return tuple(window) if window else None
 
     @property
     def normalised(self) -> bool:
@@ -142,16 +117,32 @@ class AttentionLayer:
 
         Empty where attention is in no block of its own.
         """
-        return linears_beside(self.name, self.module, self.block)
+        if self.block is None:
+            return {}
+        home, inner = self.name.rpartition(".")[0], set(self.module.modules())
+        others = [part for part in self.block.modules() if part not in inner and part is not self.block]
+        if any(isinstance(kind_of(part), Attention) for part in others):
+            return {}  # a list of attention layers, or a block of two
+        parts = self.block.named_modules()
+        return {f"{home}.{path}": part for path, part in parts if isinstance(part, nn.Linear) and part not in inner}
 
     @property
     def mlp(self) -> dict[str, nn.Linear]:
         """The Linears of the MLP from D to D channels in the block: W_1 first, W_2 last.
 
+        All but the last go from the width to the hidden features, or to twice as many where half of these are gates.
         Empty where there is none, or where other Linears are beside it (experts, adapters, gates): what ends the branch
         is then not known.
         """
-        return as_mlp(self.beside, self.query_HdD.shape[-1])
+        linears, width = self.beside, self.query_HdD.shape[-1]
+        if len(linears) < 2:
+            return {}
+        *first, last = linears.values()
+        hidden = (last.in_features, 2 * last.in_features)
+        fits = all(one.in_features == width and one.out_features in hidden for one in first)
+        # a Linear from D to D is a gate behind the MLP as well as a part of a narrow one: two of them say nothing else
+        narrow = len(first) > 1 and last.in_features == width
+        return linears if fits and last.out_features == width and not narrow else {}
 
     def names_of(self, *parts: str) -> list[str]:
         """Names, in the model, of the tensors that hold these parts: those of `initializers.registry.Part`."""
@@ -164,10 +155,8 @@ class AttentionLayer:
             held = getattr(self.kind, part.removesuffix("_bias"))
             if part == "talking":
                 paths = [f"{path}.{end}" for path in held for end in ENDS]
-            elif isinstance(held, Part):
-                paths = [held.bias if part.endswith("_bias") else held.weight]
             else:
-                paths = [held]
+                paths = [held.bias if part.endswith("_bias") else held.weight]
             names += [f"{self.name}.{path}".lstrip(".") for path in paths if path]
         return list(dict.fromkeys(names))
 
@@ -205,141 +194,56 @@ class AttentionLayer:
         return square[0].reshape(-1, self.heads, *square[0].shape[-2:])
 
 
-def linears_beside(name: str, module: nn.Module, block: nn.Module | None) -> dict[str, nn.Linear]:
-    """`AttentionLayer.beside`, of attention of any kind."""
-    if block is None:
-        return {}
-    home, inner = name.rpartition(".")[0], set(module.modules())
-    others = [part for part in block.modules() if part not in inner and part is not block]
-    if any(isinstance(kind_of(part), Attention) for part in others):
-        return {}  # a list of attention layers, or a block of two
-    parts = block.named_modules()
-    return {f"{home}.{path}": part for path, part in parts if isinstance(part, nn.Linear) and part not in inner}
-
-
-def as_mlp(linears: dict[str, nn.Linear], width: int) -> dict[str, nn.Linear]:
-    """Linears that are one MLP from `width` to `width` channels, in their order; empty where they are not.
-
-    All but the last go from the width to the hidden features, or to twice as many where half of these are gates.
-    """
-    if len(linears) < 2:
-        return {}
-    *first, last = linears.values()
-    hidden = (last.in_features, 2 * last.in_features)
-    fits = all(one.in_features == width and one.out_features in hidden for one in first)
-    # a Linear from D to D is a gate behind the MLP as well as a part of a narrow one: two of them say nothing else
-    narrow = len(first) > 1 and last.in_features == width
-    return linears if fits and last.out_features == width and not narrow else {}
-
-
 class _Survey(NamedTuple):
     layers: list[AttentionLayer]
     beside: list[str]
     """Names of attention modules that do not attend from token to token."""
-    refused: str
-    """Reason for refusing the first attention that no method is made for; empty where there is none."""
+    refused: list[str]
+    """Described attention that no method is made for, with the reason."""
+    unknown: list[str]
+    """Attention that no adapter describes."""
 
 
 def _survey(model: nn.Module) -> _Survey:
     """One walk: modules inside of known attention are passed over, and what only looks like attention is refused."""
     layers: list[AttentionLayer] = []
-    beside, known, suspects, refused = list[str](), list[str](), list[tuple[str, str]](), list[str]()
-    ruled = {
-        f"{family.path}.{name}".lstrip(".")
-        for family in families(model)
-        for name, _ in family.model.named_parameters()
-        if family.adapter.rule(name) is not None
-    }
+    beside, refused, unknown = list[str](), list[str](), list[str]()
+    known, suspects = list[str](), dict[str, str]()
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind, what = kind_of(module), type(module).__name__
         if kind is None:
-            own = {f"{name}.{one}".lstrip(".") for one, _ in module.named_parameters()}
-            if _suspect(module) and own - ruled:
-                suspects.append((name, what))
+            if _suspect(module):
+                suspects[name] = what
             continue
         known.append(name)
         home = name.rpartition(".")[0]
         block = model.get_submodule(home)
-        if kind is False:
-            beside.append(name)
-        elif isinstance(kind, str):
-            refused.append(f"attention {name!r} ({what}): {kind}")
-        elif patched(module):
-            refused.append(f"attention {name!r} ({what}) {PATCHED}")
-        elif home and patched(block):
-            refused.append(f"the block {home!r} ({type(block).__name__}), which has attention, {PATCHED}")
-        elif any(isinstance(block._parameters.get(one), Tensor) for one in PROBES):
+        if isinstance(kind, str):
+            unknown.append(f"attention {name!r} ({what}): {kind}")
+        elif kind.refused:
+            refused.append(f"attention {name!r} ({what}): {kind.refused}")
+        elif kind.beside or any(isinstance(block._parameters.get(one), Tensor) for one in PROBES):
             beside.append(name)
         else:
             layers.append(AttentionLayer(name, module, kind, block if home else None))
-    for name, what in suspects:
-        if not any(one.startswith(f"{name}." if name else "") for one in known):
-            refused.append(f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}")
-    return _Survey(layers, beside, refused[0] if refused else "")
-
-
-def patched(module: nn.Module) -> bool:
-    """Return True for a module whose forward was set on the instance, and that does not say `same_attention = True`."""
-    return "forward" in vars(module) and not getattr(module, "same_attention", False)
+    for name, what in suspects.items():
+        if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
+            unknown.append(f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}")
+    return _Survey(layers, beside, refused, unknown)
 
 
 def _suspect(module: nn.Module) -> bool:
-    """Return True for a module with a weight that looks like attention, as far as names tell."""
-    if all(parameter.ndim < 2 for parameter in module.parameters()):
-        return False
-    if any(isinstance(vars(module).get(heads), int) for heads in HEADS):
-        return True
-    return bool(guessed(module)) or bool(ATTENTION.search(type(module).__name__))
-
-
-TRIPLES = (
-    *(("q", "k", "v"), ("wq", "wk", "wv"), ("w_q", "w_k", "w_v"), ("to_q", "to_k", "to_v")),
-    *(("q_proj", "k_proj", "v_proj"), ("query", "key", "value"), ("queries", "keys", "values")),
-    *(("q_linear", "k_linear", "v_linear"), ("linear_q", "linear_k", "linear_v")),
-    *(("query_proj", "key_proj", "value_proj"), ("proj_q", "proj_k", "proj_v")),
-)
-ALL_THREE = re.compile(r".*qkv.*|c_attn|in_proj|query_key_value")
-PROJ = ("proj", "out_proj", "o_proj", "c_proj", "to_out", "wo", "w_o", "out", "dense", "fc_out", "projection")
-
-
-def _every_token_alone(module: nn.Module) -> bool:
-    """Return True for a Linear, and for a 1 x 1 convolution."""
-    return isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.weight[0, 0].numel() == 1)
-
-
-def guessed(module: nn.Module) -> dict[str, Part]:
-    """Return W_q, W_k and W_v of attention that no adapter knows, by the names of its Linears or 1 x 1 convolutions.
-
-    Enough for a base, which sets them by their sizes. Empty where there is no such attention.
-    """
-    linears = {name.lower(): name for name, one in module.named_children() if isinstance(one, nn.Linear)}
-    at_once = {name.lower(): name for name, one in module.named_children() if _every_token_alone(one)}
-
-    def part(name: str, index: int = 0, of: int = 1) -> Part:
-        return Part(f"{at_once[name]}.weight", f"{at_once[name]}.bias", index, of)
-
-    def rows(name: str) -> int:
-        return len(getattr(module, at_once[name]).weight)
-
-    triple = next((names for names in TRIPLES if all(name in linears for name in names)), None)
-    joined = next((name for name in at_once if ALL_THREE.fullmatch(name) and rows(name) % 3 == 0), None)
-    if triple:
-        return dict(zip(("query", "key", "value"), map(part, triple), strict=True))
-    if joined:
-        return {one: part(joined, i, 3) for i, one in enumerate(("query", "key", "value"))}
-    query = next((name for name in ("q", "to_q", "q_proj", "wq", "query") if name in linears), None)
-    pair = next((name for name in ("kv", "to_kv", "kv_proj", "wkv") if name in linears and rows(name) % 2 == 0), None)
-    if query and pair:
-        return {"query": part(query), "key": part(pair, 0, 2), "value": part(pair, 1, 2)}
-    return {}
+    """Return True for a module with a Linear or convolution that looks like attention, as far as names tell."""
+    named = any(isinstance(vars(module).get(heads), int) for heads in HEADS) or ATTENTION.search(type(module).__name__)
+    return bool(named) and any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules())
 
 
 def has_attention(model: nn.Module) -> bool:
     """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
     found = _survey(model)
-    return bool(found.layers or found.refused)
+    return bool(found.layers or found.refused or found.unknown)
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
@@ -349,11 +253,16 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
         VitinitError: the model has none, or some for which no method is made.
     """
     found = _survey(model)
-    if found.refused:
-        raise VitinitError(f"{type(model).__name__}: {found.refused}")
+    for why in (*found.refused, *found.unknown):
+        raise VitinitError(f"{type(model).__name__}: {why}")
     if not found.layers:
         raise VitinitError(f"{type(model).__name__} has no attention layer{'' if families(model) else UNKNOWN}")
     return found.layers
+
+
+def unknown_attention(model: nn.Module) -> str:
+    """Name the first attention that no adapter describes; empty where there is none."""
+    return next(iter(_survey(model).unknown), "")
 
 
 def attention_beside(model: nn.Module) -> list[str]:
@@ -361,36 +270,12 @@ def attention_beside(model: nn.Module) -> list[str]:
     return _survey(model).beside
 
 
-def homes(model: nn.Module) -> dict[str, list[str]]:
-    """Paths of every parameter that several modules share, or one module under several names, by the first of them."""
+def shared_parameters(model: nn.Module) -> list[list[str]]:
+    """Paths of every parameter that several modules share, or one module under several names."""
     paths: dict[nn.Parameter, list[str]] = {}
     for path, parameter in model.named_parameters(remove_duplicate=False):
         paths.setdefault(parameter, []).append(path)
-    return {held[0]: held for held in paths.values() if len(held) > 1}
-
-
-def conflict(model: nn.Module, changed: list[str]) -> list[str]:
-    """Paths of the first of the changed parameters that must be one thing for several modules; empty: there is none.
-
-    One attention module in several places has its own parameters everywhere: what is right in one is right in all.
-    """
-    attention = {
-        f"{path}.": module
-        for path, module in model.named_modules(remove_duplicate=False)
-        if isinstance(kind_of(module), Attention)
-    }
-
-    def use(path: str) -> object:
-        home = next((home for home in attention if path.startswith(home)), None)
-        return path if home is None else (attention[home], path.removeprefix(home))
-
-    shared = (paths for paths in homes(model).values() if not set(changed).isdisjoint(paths))
-    return next((paths for paths in shared if len(set(map(use, paths))) > 1), [])
-
-
-def repeated(model: nn.Module, module: nn.Module) -> bool:
-    """Return True for a module that stands in several places of a model."""
-    return sum(one is module for _, one in model.named_modules(remove_duplicate=False)) > 1
+    return [held for held in paths.values() if len(held) > 1]
 
 
 def family(model: nn.Module) -> Family | None:
@@ -419,8 +304,7 @@ def token_grid(model: nn.Module) -> tuple[int, int]:
 
 def seen_grids(model: nn.Module) -> list[tuple[int, int]]:
     """Rows and columns of the tokens that see each other in each layer: the token grid, or a window."""
-    biases = [layer.relative_bias for layer in attention_layers(model)]
-    return [bias.window if bias else token_grid(model) for bias in biases]
+    return [layer.window or token_grid(model) for layer in attention_layers(model)]
 
 
 def position_name(model: nn.Module) -> str:
@@ -442,9 +326,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     name, what = position_name(model), type(model).__name__
     embedding = found(model, name)
     if not isinstance(embedding, Tensor):
-        misspelt = name and not hasattr(model, name.partition(".")[0])  # None, which is there, says that it has none
-        why = f" (its adapter: {lacking(model, name)})" if misspelt and families(model) else ""
-        raise VitinitError(f"{what} has no absolute position embedding{why}")
+        raise VitinitError(f"{what} has no absolute position embedding{f' {name!r}' if name else ''}")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
     rows, columns = token_grid(model)
     if places_ND.ndim != 2 or len(places_ND) < rows * columns:

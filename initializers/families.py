@@ -9,15 +9,8 @@ from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, Type,
 from vitinit.initializers.errors import VitinitError
 
 COSINES = "it attends by cosines, so that the size of W_q and W_k has no effect"
-WINDOWS: dict[str, Any] = {
-    "table": "relative_position_bias_table",
-    "table_index": "relative_position_index",
-    "window": "window_size",
-}
-"""Attribute names of the relative position bias of attention in windows, in timm and torchvision."""
 NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
 """Attribute names of what else timm has in attention."""
-POOL = ("timm.layers.attention_pool.AttentionPoolLatent",)
 
 
 def attention(
@@ -40,6 +33,12 @@ def separate(types: tuple[Type, ...], *linears: str, **more: Any) -> Attention:
     return attention(types, tuple(map(linear, linears[:3])), linears[3], **more)
 
 
+def pool() -> Attention:
+    """The pooling head of timm's ViT and EVA."""
+    parts = (linear("q"), *fused("kv.weight", "kv.bias", 2))
+    return attention(("timm.layers.attention_pool.AttentionPoolLatent",), parts, "proj", beside=True)
+
+
 def timm_grid(model: Any) -> tuple[int, int]:
     """Rows and columns of the patches in most of timm's models."""
     return model.patch_embed.grid_size
@@ -53,17 +52,21 @@ def hugging_face(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"transformers.models.{file}.modeling_{file}.{name}" for name in names)
 
 
-def hugging_face_attention(types: tuple[str, ...], table: bool = False) -> tuple[Attention, ...]:
+def hugging_face_attention(types: tuple[str, ...], windows: bool = False, refused: str = "") -> tuple[Attention, ...]:
     """Version 5 has the matrices in the module itself; version 4 one below it, W_proj in a sister of that."""
-    four, five = ("attention", "self")[table], "relative_position_bias"
-
-    def windows(home: str) -> dict[str, str]:
-        return {field: f"{home}.{path}" for field, path in WINDOWS.items()} if table else {}
-
+    four = "self" if windows else "attention"
+    five = {"window": "relative_position_bias.window_size"} if windows else {}
     old = [f"{four}.{part}" for part in ("query", "key", "value")]
     return (
-        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads", **windows(five)),
-        separate(types, *old, "output.dense", heads=f"{four}.num_attention_heads", **windows(four)),
+        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads", refused=refused, **five),
+        separate(
+            types,
+            *old,
+            "output.dense",
+            heads=f"{four}.num_attention_heads",
+            window=f"{four}.window_size",
+            refused=refused,
+        ),
     )
 
 
@@ -123,12 +126,12 @@ HUGGING_FACE = (
             "embeddings.position_embeddings": "position",
             "embeddings.mask_token": 0.0,
         },
-        refused=dict.fromkeys(hugging_face("swinv2", "Swinv2SelfAttention"), COSINES),
+        attention=hugging_face_attention(hugging_face("swinv2", "Swinv2Attention"), windows=True, refused=COSINES),
     ),
     Adapter(
         name="Hugging Face Swin",
         models=hugging_face("swin", "SwinModel", "SwinBackbone"),
-        attention=hugging_face_attention(hugging_face("swin", "SwinAttention"), table=True),
+        attention=hugging_face_attention(hugging_face("swin", "SwinAttention"), windows=True),
         parameters={
             "*.relative_position_bias_table": 0.0,
             "embeddings.position_embeddings": "position",
@@ -146,7 +149,7 @@ TIMM = (
     Adapter(
         name="timm BEiT",  # biases of q and v alone, relative position bias of every layer or of all
         models=("timm.models.beit.Beit",),
-        attention=(one_linear("timm.models.beit.Attention", biases=("q_bias", "", "v_bias"), **WINDOWS),),
+        attention=(one_linear("timm.models.beit.Attention", biases=("q_bias", "", "v_bias"), window="window_size"),),
         position="pos_embed",
         grid=timm_grid,
         parameters={
@@ -159,11 +162,13 @@ TIMM = (
     Adapter(
         name="timm CaiT",  # talking heads between the patches; the class token looks at them in layers of its own
         models=("timm.models.cait.Cait",),
-        attention=(one_linear("timm.models.cait.TalkingHeadAttn", talking=("proj_l", "proj_w")),),
+        attention=(
+            one_linear("timm.models.cait.TalkingHeadAttn", talking=("proj_l", "proj_w")),
+            separate(("timm.models.cait.ClassAttn",), "q", "k", "v", "proj", beside=True),
+        ),
         position="pos_embed",
         grid=timm_grid,
         parameters={"cls_token": Normal(0.02), "pos_embed": "position", "*.gamma_?": "layer_scale"},
-        beside=("timm.models.cait.ClassAttn",),
     ),
     Adapter(
         name="timm ConViT",  # gated positional self-attention, then self-attention
@@ -184,6 +189,7 @@ TIMM = (
             one_linear(EVA_TYPES[0], biases=("q_bias", "", "v_bias"), **NORMS),
             one_linear(EVA_TYPES[1], **NORMS),
             separate(EVA_TYPES, "q_proj", "k_proj", "v_proj", "proj", **NORMS),
+            pool(),
         ),
         position="pos_embed",
         grid=timm_grid,
@@ -196,7 +202,6 @@ TIMM = (
             "*.gamma_?": "layer_scale",
             "rope.freqs": "keep",  # angles, drawn by the library
         },
-        beside=POOL,
     ),
     Adapter(
         name="timm MLP-Mixer",  # and ResMLP
@@ -209,21 +214,25 @@ TIMM = (
         name="timm XCiT",
         models=("timm.models.xcit.Xcit",),
         parameters={"cls_token": Normal(0.02), "*.temperature": 1.0, "*.gamma?": "layer_scale"},
-        refused={"timm.models.xcit.XCA": "it attends from channel to channel, not from token to token"},
+        attention=(one_linear("timm.models.xcit.XCA", refused="it attends from channel to channel"),),
     ),
     Adapter(
         name="timm CrossViT",
         models=("timm.models.crossvit.CrossVit",),
         parameters={"cls_token_?": Normal(0.02), "pos_embed_?": "position"},
-        refused={
-            "timm.models.crossvit.Attention": "it is one of two branches with grids of their own",
-            "timm.models.crossvit.CrossAttention": "it attends from one branch to another",
-        },
+        attention=(
+            one_linear("timm.models.crossvit.Attention", refused="it is one of two branches with grids of their own"),
+            separate(
+                ("timm.models.crossvit.CrossAttention",),
+                *("wq", "wk", "wv", "proj"),
+                refused="it attends from one branch to another",
+            ),
+        ),
     ),
     Adapter(
         name="timm Swin",
         models=("timm.models.swin_transformer.SwinTransformer",),
-        attention=(one_linear("timm.models.swin_transformer.WindowAttention", **WINDOWS),),
+        attention=(one_linear("timm.models.swin_transformer.WindowAttention", window="window_size"),),
         parameters={"*.relative_position_bias_table": Normal(0.02)},
     ),
     Adapter(
@@ -234,19 +243,22 @@ TIMM = (
         ),
         parameters={
             "*.logit_scale": "keep",
-            "*.q_bias": 0.0,
-            "*.v_bias": 0.0,
             "*.blocks.*.norm[12].weight": "layer_scale",  # behind its branches, and 0 in timm
         },
-        refused={
-            "timm.models.swin_transformer_v2.WindowAttention": COSINES,
-            "timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention": COSINES,
-        },
+        attention=(
+            one_linear(
+                "timm.models.swin_transformer_v2.WindowAttention", biases=("q_bias", "", "v_bias"), refused=COSINES
+            ),
+            one_linear("timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention", refused=COSINES),
+        ),
     ),
     Adapter(
         name="timm ViT",  # and DeiT, with class, distilled and register tokens, layer scale, normalised q, k
         models=("timm.models.vision_transformer.VisionTransformer",),
-        attention=(one_linear("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention", **NORMS),),
+        attention=(
+            one_linear("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention", **NORMS),
+            pool(),
+        ),
         position="pos_embed",
         grid=timm_grid,
         parameters={
@@ -263,7 +275,6 @@ TIMM = (
             "timm.layers.diff_attention.DiffAttention": "it attends by the difference of two softmaxes",
         },
         scaling_norms=("timm.models.vision_transformer.ResPostBlock",),
-        beside=POOL,
     ),
 )
 
@@ -294,11 +305,6 @@ OTHERS = (
     Adapter(
         name="nn.MultiheadAttention",  # alone and in nn.TransformerEncoder
         attention=(attention((MULTIHEAD,), fused("in_proj_weight", "in_proj_bias"), "out_proj"),),
-        beside=(
-            "open_clip.transformer.AttentionalPooler",
-            "transformers.models.siglip.modeling_siglip.SiglipMultiheadAttentionPoolingHead",
-            "transformers.models.siglip2.modeling_siglip2.Siglip2MultiheadAttentionPoolingHead",
-        ),
         refused={
             "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
         },
@@ -313,9 +319,11 @@ OTHERS = (
     Adapter(
         name="torchvision Swin",
         models=("torchvision.models.swin_transformer.SwinTransformer",),
-        attention=(one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", **WINDOWS),),
+        attention=(
+            one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", window="window_size"),
+            one_linear("torchvision.models.swin_transformer.ShiftedWindowAttentionV2", refused=COSINES),
+        ),
         parameters={"*.relative_position_bias_table": Normal(0.02), "*.logit_scale": "keep"},
-        refused={"torchvision.models.swin_transformer.ShiftedWindowAttentionV2": COSINES},
     ),
     Adapter(
         name="vit-pytorch ViT",

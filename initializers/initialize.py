@@ -111,15 +111,13 @@ def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
 def pseudo_input_attention(layer: AttentionLayer, pseudo_ND: Tensor) -> Tensor:
     """Attention of a layer on a pseudo-input, heads x N x N.
 
-    W_q and W_k and a relative position bias, without other biases, as the solvers see it; GPSA gives its own gated map.
+    W_q and W_k without biases, as the solvers see it; GPSA gives its own gated map.
     """
     if layer.gated:
         return layer.attention(pseudo_ND[None])[0]
     pseudo_ND = pseudo_ND.to(layer.query_HdD.device)
     query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))
     logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
-    if bias := layer.relative_bias:
-        logits_HNN += bias.table_EH[bias.index_NN].permute(2, 0, 1)
     return logits_HNN.softmax(-1)
 
 

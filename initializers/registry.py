@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from torch import Tensor, nn
 
 from vitinit.initializers import plugins
-from vitinit.initializers.attention import PATCHED, AttentionLayer, attention_layers, patched, position_name, repeated
+from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
 from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
 from vitinit.initializers.plugins import INITIALIZERS, Registry, contained, look_into_own_folders
 from vitinit.initializers.report import LayerStart, PlaceboReport
@@ -67,11 +67,9 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
-Part = Literal[
-    "query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "table", "mlp_in", "mlp_out", "position"
-]
-"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, the table of a relative position bias,
-first and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
+Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "mlp_in", "mlp_out", "position"]
+"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, first
+and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
 
 
 class Initializer(BaseModel):
@@ -163,7 +161,7 @@ class Initializer(BaseModel):
         """Return the attention layers of a model where one MLP of two ends is in one block with each.
 
         Raises:
-            VitinitError: there is no attention for this method, or some without such an MLP, or in several places.
+            VitinitError: there is no attention for this method, or some without such an MLP.
         """
         layers = self.attention_of(model)
         for layer in layers:
@@ -172,18 +170,6 @@ class Initializer(BaseModel):
                 raise VitinitError(
                     f"{self.described}: no MLP is in one block with attention {layer.name!r}, with one Linear "
                     f"that ends it; Linears beside this attention: {beside}"
-                )
-            for path, part in layer.block.named_modules() if layer.block else ():
-                if patched(part):
-                    home = layer.name.rpartition(".")[0]
-                    raise VitinitError(
-                        f"{self.described}: {f'{home}.{path}'!r} ({type(part).__name__}), in one block with "
-                        f"attention, {PATCHED}"
-                    )
-            if repeated(model, layer.module):
-                raise VitinitError(
-                    f"{self.described}: attention {layer.name!r} is in several places of "
-                    f"{type(model).__name__}: it is made for blocks with parameters of their own"
                 )
         return layers
 

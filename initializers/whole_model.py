@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -13,18 +13,9 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import Attention, Normal, Part, Rule, found
+from vitinit.initializers.adapter import Attention, Normal, Rule, found
 from vitinit.initializers.adapters import Family, families, kind_of, layer_scales
-from vitinit.initializers.attention import (
-    ATTENTION,
-    HEADS,
-    HELP,
-    PROJ,
-    AttentionLayer,
-    as_mlp,
-    guessed,
-    linears_beside,
-)
+from vitinit.initializers.attention import HELP, AttentionLayer, unknown_attention
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 
@@ -85,10 +76,6 @@ class Place:
     """In the rows of its weight: 3 where W_q, W_k and W_v are in one."""
     heads: int = 1
     """In the rows of each of these matrices."""
-    rows: tuple[int, ...] = ()
-    """Rows of each of them; empty where all have as many."""
-    by_head: bool = False
-    """True where rows go by head: those of the first head in all matrices, then those of the second, and so on."""
 
 
 BY_NAME = "vitinit_by_name"
@@ -100,15 +87,18 @@ MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
 
 
 def places(model: nn.Module) -> dict[str, Place]:
-    """Return the role of every Linear, by its name; the same where the model is a part of another."""
+    """Return the role of every Linear, by its name; the same where the model is a part of another.
+
+    The Linears of attention that methods leave alone are Linears like others.
+    """
     known, heads, found = families(model), set(classifiers(model).values()), dict[str, Place]()
     mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            found.setdefault(name, Place("head" if name in heads else _in_mlp(name, mixing)))
+            last = name.rpartition(".")[2]
+            before = Place("pre_head" if last == "pre_logits" else _in_mlp(name, last in mixing))
+            found.setdefault(name, Place("head") if name in heads else before)
         kind = kind_of(module)
-        if not isinstance(kind, Attention):  # no method sets it, and a base sets it as it does the others
-            found |= _guessed_places(model, name, module)
         if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
             layer = AttentionLayer(name, module, kind, model.get_submodule(home) if home else None)
@@ -116,89 +106,46 @@ def places(model: nn.Module) -> dict[str, Place]:
                 for tensor in layer.names_of(part):
                     found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
             found |= {tensor.removesuffix(".weight"): Place("proj") for tensor in layer.names_of("proj")}
-            found |= _of_mlp(layer.mlp)
-    before = [name for name in found if name.rpartition(".")[2] == "pre_logits"]
-    return found | dict.fromkeys(before, Place("pre_head"))
-
-
-def _guessed_places(model: nn.Module, name: str, module: nn.Module) -> dict[str, Place]:
-    """Places of attention that methods do not set, and of the MLP in its block."""
-    parts, dot = guessed(module), f"{name}." if name else ""
-    children = {one: part for one, part in module.named_children() if isinstance(part, nn.Linear | nn.Conv2d)}
-    like = bool(parts) or bool(ATTENTION.search(type(module).__name__))
-    proj = next((one for one in PROJ if like and one in children), None)
-    placed = {f"{dot}{proj}": Place("proj")} if proj else {}
-    if not parts:
-        return placed
-    for part in (parts[one] for one in ("query", "key", "value")):
-        linear = part.weight.removesuffix(".weight")
-        weights = children[linear].weight.unflatten(0, (part.of, -1))
-        by_head = part.of == 3 and bool(vars(module).get("head_first"))
-        placed[f"{dot}{linear}"] = Place("qkv", part.of, _heads(module, list(weights)), by_head=by_head)
-    home, width = name.rpartition(".")[0], children[parts["query"].weight.removesuffix(".weight")].weight.shape[1]
-    beside = linears_beside(name, module, model.get_submodule(home) if home else None)
-    return {**_of_mlp(as_mlp(beside, width)), **placed}
-
-
-def _of_mlp(linears: Iterable[str]) -> dict[str, Place]:
-    """The places of the Linears of an MLP, in their order; none where there is none."""
-    *inner, last = linears or ["", ""]
-    return {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")} if last else {}
+            *inner, last = layer.mlp or [""]
+            found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
+    return found
 
 
 def classifiers(model: nn.Module) -> dict[str, str]:
     """Each module that is called a head, from the model of a known family on, with the last Linear in it."""
     paths = [f"{family.path}." for family in families(model) if family.path]
     last: dict[str, str] = {}
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear):
-            home = next((path for path in paths if name.startswith(path)), "")
-            parts = name.removeprefix(home).split(".")
-            depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.fullmatch(part)), None)
-            if depth and not _repeated(model, home, parts[: depth - 1]):
-                path = home + ".".join(parts[:depth])
-                if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
-                    path += f".{parts[depth]}"
-                last[path] = name
     linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    for name in linears:
+        home = next((path for path in paths if name.startswith(path)), "")
+        parts = name.removeprefix(home).split(".")
+        depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.fullmatch(part)), 0)
+        if depth and not any(part.isdigit() for part in parts[: depth - 1]):  # as of blocks
+            path = home + ".".join(parts[:depth])
+            if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
+                path += f".{parts[depth]}"
+            last[path] = name
     called_fc = {f"{home}fc" for home in ["", *paths]} & set(linears[-1:])  # as in torchvision's other models
     return last or {name: name for name in called_fc}
 
 
-def _repeated(model: nn.Module, home: str, parts: list[str]) -> bool:
-    """Return True where a path goes through one of several like modules side by side, as blocks are."""
-    for depth, part in enumerate(parts):
-        beside = model.get_submodule(".".join([*home.split(".")[:-1], *parts[:depth]]))
-        kind = type(beside.get_submodule(part))
-        if part.isdigit() and sum(type(child) is kind for child in beside.children()) > 1:
-            return True
-    return False
-
-
-def _in_mlp(name: str, mixing: set[str]) -> Role:
+def _in_mlp(name: str, mixes: bool) -> Role:
     """Return the role of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
-    if name.rpartition(".")[2] in mixing:
-        return "mlp_out"
     mlp = MLP.search(name)
-    return "other" if not mlp else "mlp_out" if mlp[1] == "2" else "mlp_in"
-
-
-def _rule(name: str, known: list[Family]) -> Rule | None:
-    """Return the rule of a parameter in a model; None where there is none."""
-    rule: Rule | None = TIMM.get(name.rpartition(".")[2])
-    for family in known:
-        inside = name.removeprefix(f"{family.path}.") if family.path else name
-        if not family.path or inside != name:
-            rule = family.adapter.rule(inside)
-    return rule
+    if mixes or (mlp and mlp[1] == "2"):
+        return "mlp_out"
+    return "mlp_in" if mlp else "other"
 
 
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
-    """Return the rule of a parameter of a model, by its name or by the norm that it is in."""
-    rule = _rule(name, known)
-    if rule is None and "norm" in type(module).__name__.lower() and parameter.ndim == 1:  # of all libraries
-        rule = NORM.get(name.rpartition(".")[2])
-    return rule
+    """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
+    last = name.rpartition(".")[2]
+    rule: Rule | None = TIMM.get(last)
+    for family in known:
+        if name.startswith(f"{family.path}.") or not family.path:
+            rule = family.adapter.rule(name.removeprefix(f"{family.path}."))
+    of_norm = isinstance(module, NORMS) or (parameter.ndim == 1 and "norm" in type(module).__name__.lower())
+    return NORM.get(last) if rule is None and of_norm else rule
 
 
 class WholeModel(Initializer):
@@ -209,6 +156,8 @@ class WholeModel(Initializer):
 
     kind: ClassVar[Literal["base", "method"]] = "base"
     touches: ClassVar[tuple[str, ...]] = ("*",)
+    every_linear_alike: ClassVar[bool] = False
+    """True where a Linear is drawn in one way, whatever it is for."""
 
     @abstractmethod
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
@@ -218,21 +167,15 @@ class WholeModel(Initializer):
         """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
         return place.matrices
 
-    def joins(self) -> bool:
-        """Return True where W_q, W_k and W_v of unknown attention are drawn as one matrix: by `matrices`."""
-        return self.matrices(Place("qkv", 3)) == 1
-
     def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
         """Set a bias."""
         bias_O.zero_()
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Set weight and bias of one convolution, as of a Linear."""
         weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
-        self._rows(weight_OI, place, generator)
+        self.fill(weight_OI, module.bias, [len(weight_OI)], Place(), generator)
         module.weight.copy_(weight_OI.view(module.weight.shape))
-        if module.bias is not None:
-            self.bias(module.bias, weight_OI.shape[1], place, generator)
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Set a learned position embedding (`pos_embed`) to N(0, 0.02^2), a class token (`cls_token`) to 0."""
@@ -246,8 +189,10 @@ class WholeModel(Initializer):
         draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
 
     def check(self, model: nn.Module) -> None:
-        """Refuse a model with a parameter that no rule covers."""
+        """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
         self.without_rule(model)
+        if unknown := "" if self.every_linear_alike else unknown_attention(model):
+            raise VitinitError(f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are: {unknown}")
 
     def without_rule(self, model: nn.Module) -> list[str]:
         """Return the parameters that are left as they were built: of a model by name, those that no rule covers.
@@ -263,8 +208,11 @@ class WholeModel(Initializer):
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed."""
         known = families(model)
-        learned = [name for name, _ in model.named_parameters() if _rule(name, known) == "position"]
-        fixed = [name for name in learned if not model.get_parameter(name).requires_grad]
+        fixed = [
+            name
+            for name, parameter in model.named_parameters()
+            if not parameter.requires_grad and _rule_of(name, parameter, model, known) == "position"
+        ]
         return [f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"] if fixed else []
 
     @torch.no_grad()
@@ -283,35 +231,27 @@ class WholeModel(Initializer):
     def _draws(self, model: nn.Module, left: list[str]) -> Iterator[tuple[int, Draw]]:
         """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
         by_name = bool(getattr(model, BY_NAME, False))
-        known, done, at = families(model), set[int](), places(model)
-        scaling = {id(parameter) for parameter in layer_scales(model)}
+        known, at = families(model), places(model)
+        done = {id(parameter) for parameter in layer_scales(model)}
         first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
         width = first.out_channels if first else 0
         for path, module in model.named_modules():
             kind = kind_of(module)
-            unknown = guessed(module) if self.joins() else {}
-            parts = apart(module, kind if isinstance(kind, Attention) else unknown)
-            if parts:
-                done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
-                yield REST, partial(self._joined, module, parts)
-            every = dict(module.named_parameters(recurse=False))
-            own = {name: parameter for name, parameter in every.items() if id(parameter) not in done}
-            # another module has these too, and has set them; scales are not set
-            kept = [one for one in every.values() if id(one) in done or id(one) in scaling]
+            joined = AttentionLayer(path, module, kind) if isinstance(kind, Attention) and not kind.gated else None
+            parts = (joined.kind.query, joined.kind.key, joined.kind.value) if joined else ()
+            done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
+            own = {name: one for name, one in module.named_parameters(recurse=False) if id(one) not in done}
             done |= {id(parameter) for parameter in own.values()}
-            draw: Draw | None = None
-            if isinstance(module, nn.Linear):
-                draw = partial(self._linear, module, at[path])
-            elif isinstance(module, Convolution):
-                place = at.get(path, Place())
-                draw = partial(self.convolution, module, place if place.role == "qkv" else Place())
-            elif isinstance(module, NORMS):
-                draw = partial(_reset_, module)
-            if draw and own:
-                yield REST, _keeping(kept, draw)
+            if isinstance(module, nn.Linear) and own:
+                place, tied = at[path], torch.empty_like(module.weight)
+                rows = [module.out_features // place.matrices] * place.matrices
+                yield REST, partial(self.fill, own.pop("weight", tied), own.pop("bias", None), rows, place)
+            elif isinstance(module, Convolution) and "weight" in own:
+                yield REST, partial(self.convolution, module)
+                own = {name: one for name, one in own.items() if name not in ("weight", "bias")}
+            elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+                yield REST, partial(_reset_statistics, module)
             for name, parameter in own.items():
-                if draw and name in ("weight", "bias"):
-                    continue
                 full = f"{path}.{name}" if path else name
                 rule = _rule_of(full, parameter, module, known)
                 if rule is None and by_name:
@@ -320,6 +260,8 @@ class WholeModel(Initializer):
                     raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
                 else:
                     yield self._single(rule, parameter, width)
+            if joined:
+                yield REST, partial(self._joined, joined)
 
     def _single(self, rule: Rule, parameter: nn.Parameter, width: int) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
@@ -338,83 +280,37 @@ class WholeModel(Initializer):
         number = float(rule)
         return REST, lambda _: parameter.fill_(number)
 
-    def _linear(self, module: nn.Linear, place: Place, generator: torch.Generator) -> None:
-        """Set every matrix, then the bias."""
-        self._rows(module.weight, place, generator)
-        if module.bias is not None:
-            self.bias(module.bias, module.in_features, place, generator)
-
-    def _rows(self, weight: Tensor, place: Place, generator: torch.Generator) -> None:
+    def fill(
+        self, weight: Tensor, bias: Tensor | None, rows: list[int], place: Place, generator: torch.Generator
+    ) -> None:
+        """Set every matrix of a weight that has so many rows of each, then the bias."""
         count = self.matrices(place)
-        by_head = place.by_head and count > 1
-        shape = (place.heads, place.matrices, -1)
-        joined = weight.unflatten(0, shape).transpose(0, 1).flatten(0, 2) if by_head else weight
-        wholes = joined.split(place.rows) if place.rows and count % place.matrices == 0 else (joined,)
+        wholes = weight.split(rows) if count >= len(rows) else (weight,)
         for whole in wholes:
             for weight_OI in whole.unflatten(0, (count // len(wholes), -1)):
                 self.matrix(weight_OI, place, generator)
-        if by_head:
-            weight.copy_(joined.view(place.matrices, place.heads, -1, weight.shape[1]).transpose(0, 1).flatten(0, 2))
+        if bias is not None:
+            self.bias(bias, weight.shape[1], place, generator)
 
-    def _joined(self, module: nn.Module, parts: list[Part], generator: torch.Generator) -> None:
+    def _joined(self, layer: AttentionLayer, generator: torch.Generator) -> None:
         """Set W_q, W_k and W_v as one Linear has them."""
-        kind = kind_of(module)
-        weights, biases = [], []
-        for part in parts:
-            held = found(module, part.weight), found(module, part.bias)
-            weights.append(held[0].unflatten(0, (part.of, -1))[part.index])
-            shared = held[1] is not None and len(held[1]) == len(held[0])
-            biases.append(held[1].unflatten(0, (part.of, -1))[part.index] if shared else held[1])
-        heads = found(module, kind.heads) if isinstance(kind, Attention) else _heads(module, weights)
-        rows, biased = [len(weight) for weight in weights], any(bias is not None for bias in biases)
-        linear = nn.utils.skip_init(nn.Linear, weights[0].shape[1], sum(rows), bias=biased)
-        unequal = tuple(rows) if len(set(rows)) > 1 else ()
-        self._linear(linear, Place("qkv", len(parts), heads, unequal), generator)
-        for weight, drawn in zip(weights, linear.weight.split(rows), strict=True):
-            weight.copy_(drawn)
-        for bias, drawn in zip(biases, linear.bias.split(rows) if biased else (), strict=False):
-            if bias is not None:
-                bias.copy_(drawn)
+        parts = (layer.kind.query, layer.kind.key, layer.kind.value)
+        weights, biases = [layer.weight(part) for part in parts], [layer.bias(part) for part in parts]
+        rows = [len(weight) for weight in weights]
+        weight = torch.empty(sum(rows), weights[0].shape[1])
+        bias = torch.empty(sum(rows)) if any(one is not None for one in biases) else None
+        self.fill(weight, bias, rows, Place("qkv", 3, layer.heads), generator)
+        for held, drawn in zip(weights, weight.split(rows), strict=True):
+            held.copy_(drawn)
+        for held_bias, drawn in zip(biases, bias.split(rows) if bias is not None else (), strict=False):
+            if held_bias is not None:
+                held_bias.copy_(drawn)
 
 
-def _heads(module: nn.Module, weights: list[Tensor]) -> int:
-    """Number of heads of attention that no adapter knows; 1 where it does not say, or the rows do not fit."""
-    heads = next((count for one in HEADS if isinstance(count := vars(module).get(one), int) and count > 0), 1)
-    return heads if all(len(weight) % heads == 0 for weight in weights) else 1
-
-
-def _keeping(kept: list[nn.Parameter], draw: Draw) -> Draw:
-    """A draw that leaves these parameters, which another module has too and has set, as they are."""
-
-    def drawn(generator: torch.Generator) -> None:
-        before = [parameter.clone() for parameter in kept]
-        draw(generator)
-        for parameter, value in zip(kept, before, strict=True):
-            parameter.copy_(value)
-
-    return drawn if kept else draw
-
-
-def _reset_(norm: Any, _: torch.Generator) -> None:
-    norm.reset_parameters()
+def _reset_statistics(norm: Any, _: torch.Generator) -> None:
+    norm.reset_running_stats()
 
 
 def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:
     """Fill with U(+-sqrt(6 / (inputs + outputs)))."""
     draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
-
-
-def apart(module: nn.Module, kind: Attention | dict[str, Part]) -> list[Part]:
-    """W_q, W_k and W_v where they are not the rows of one Linear with its bias; else none."""
-    if not kind:
-        return []
-    parts = [kind.query, kind.key, kind.value] if isinstance(kind, Attention) else [kind[one] for one in JOINED]
-    home, _, _ = parts[0].weight.rpartition(".")
-    gated = isinstance(kind, Attention) and kind.gated
-    if gated or (parts[0].of == 3 and home and parts[0].bias in ("", f"{home}.bias")):
-        return []
-    widths = {found(module, part.weight).shape[1] for part in parts}
-    return parts if len(widths) == 1 else []
-
-
-JOINED = ("query", "key", "value")

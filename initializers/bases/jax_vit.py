@@ -63,11 +63,8 @@ class JaxVit(WholeModel):
         if place.role in ("mlp_in", "mlp_out"):
             draw_normal_(bias_O, 1e-6, generator)
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Flax's `lecun_normal`, bias 0."""
-        if place.role == "qkv":
-            super().convolution(module, place, generator)
-            return
         _lecun_normal_(module.weight, module.weight[0].numel(), generator)
         if module.bias is not None:
             module.bias.zero_()

@@ -21,14 +21,11 @@ class KaimingUniform(WholeModel):
     """
 
     name: ClassVar[str] = "kaiming_uniform"
+    every_linear_alike: ClassVar[bool] = True
 
     def matrices(self, place: Place) -> int:
         """W_q, W_k and W_v have one fan_in."""
         return 1
-
-    def joins(self) -> bool:
-        """Every Linear is drawn alone."""
-        return False
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """U(+-1/sqrt(fan_in))."""

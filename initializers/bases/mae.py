@@ -46,11 +46,8 @@ class Mae(WholeModel):
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
-        if place.role == "qkv":
-            super().convolution(module, place, generator)
-            return
         pytorch_default_(module, generator)
         weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
         draw_xavier_uniform_(weight_OI, generator)

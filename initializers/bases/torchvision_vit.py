@@ -55,11 +55,8 @@ class TorchvisionVit(WholeModel):
         if place.role in ("mlp_in", "mlp_out"):
             draw_normal_(bias_O, 1e-6, generator)
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Trunc-normal of variance 1 / fan_in, bias 0."""
-        if place.role == "qkv":
-            super().convolution(module, place, generator)
-            return
         draw_trunc_normal_(module.weight, math.sqrt(1 / module.weight[0].numel()), generator)
         if module.bias is not None:
             module.bias.zero_()

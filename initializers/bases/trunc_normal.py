@@ -33,6 +33,7 @@ class TruncNormal(WholeModel):
     """
 
     name: ClassVar[str] = "trunc_normal"
+    every_linear_alike: ClassVar[bool] = True
 
     std: PositiveFloat | Literal["kaiming"] = 0.02
 
@@ -40,16 +41,12 @@ class TruncNormal(WholeModel):
         """W_q, W_k and W_v have one standard deviation."""
         return 1
 
-    def joins(self) -> bool:
-        """Every Linear is drawn alone."""
-        return False
-
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Trunc-normal."""
         std = (3 * weight_OI.shape[1]) ** -0.5 if self.std == "kaiming" else self.std
         draw_trunc_normal_(weight_OI, std, generator)
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """PyTorch's default."""
         pytorch_default_(module, generator)
 

@@ -44,10 +44,10 @@ class Zero(WholeModel):
             constant = 2 ** (-(order - (self.hadamard == "paper")) / 2)
             weight_OI.copy_(constant * hadamard(order)[:outputs, :inputs])
 
-    def convolution(self, module: Convolution, place: Place, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """As a Linear where patches do not overlap, else by the middle of the kernel; bias 0."""
-        if place.role == "qkv" or module.stride == module.kernel_size:
-            super().convolution(module, place, generator)
+        if module.stride == module.kernel_size:
+            super().convolution(module, generator)
             return
         module.weight.zero_()
         index: Any = (..., *(size // 2 for size in module.kernel_size))

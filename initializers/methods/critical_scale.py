@@ -54,5 +54,4 @@ class CriticalScale(Initializer):
 
 def _keys(model: nn.Module, layer: AttentionLayer) -> int:
     """Return the number of patches that a query of a layer attends to."""
-    bias = layer.relative_bias
-    return math.prod(bias.window if bias else token_grid(model))
+    return math.prod(layer.window or token_grid(model))

@@ -16,7 +16,6 @@ from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.whole_model import apart
 
 
 @register
@@ -119,9 +118,9 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> list[list[Layer]]:
     joined: dict[Layer, list[Layer]] = {}
     for module in model.modules():
         kind = kind_of(module)
-        parts = apart(module, kind) if isinstance(kind, Attention) else []
-        homes = [found(module, part.weight.rpartition(".")[0]) for part in parts]
-        if homes and all(isinstance(home, nn.Linear) for home in homes) and len(set(homes)) == len(homes):
+        if isinstance(kind, Attention) and not kind.gated:
+            parts = (kind.query, kind.key, kind.value)
+            homes = list(dict.fromkeys(found(module, part.weight.rpartition(".")[0]) for part in parts))
             joined |= dict.fromkeys(homes, homes)
     units = [joined.get(layer, [layer]) for layer in calls]
     return [unit for at, unit in enumerate(units) if unit not in units[:at]]

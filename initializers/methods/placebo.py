@@ -181,7 +181,7 @@ def _weights(model: nn.Module) -> list[_Weight]:
     kept = {position_name(model)}
     for layer in attention_layers(model) if has_attention(model) else []:
         # the first stay the identity, or heads would have no weights of their own; the others are no weights
-        kept |= set(layer.names_of("talking", "table"))
+        kept |= set(layer.names_of("talking"))
         query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)

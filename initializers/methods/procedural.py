@@ -11,7 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitinit.initializers.attention import attention_layers, evaluated, repeated, rotary, token_grid
+from vitinit.initializers.attention import attention_layers, evaluated, rotary, token_grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
 
@@ -63,9 +63,9 @@ class Procedural(Initializer):
         blocks: list[nn.Module] = []
         for layer in self.blocks_of(model):
             why = ""
-            if layer.relative_bias or rotary(model):
+            if layer.window or rotary(model):
                 why = "tells places apart itself"
-            elif layer.block is None or repeated(model, layer.block):
+            elif layer.block is None:
                 why = "has no block of its own"
             else:
                 x_BND = layer.query_HdD.new_zeros(2, math.prod(token_grid(model)), layer.query_HdD.shape[-1])

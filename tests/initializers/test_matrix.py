@@ -35,6 +35,8 @@ REFUSED: dict[str, dict[str, str]] = {
     **{name: dict.fromkeys(BOTH, NO_ATTENTION) for name in ("timm ConvMixer", "timm MLP-Mixer", "timm ResMLP")},
     "timm XCiT": dict.fromkeys(BOTH, CHANNELS),
     "timm CrossViT": dict.fromkeys(BOTH, BRANCHES),
+    **{name: {"impulse": "no token grid"} for name in ("torchvision Swin", "Hugging Face Swin")},
+    **{name: {"impulse": "no absolute position embedding"} for name in ("timm Swin", "timm BEiT")},
     **{f"{name} Swin V2": dict.fromkeys(BOTH, COSINES) for name in ("timm", "torchvision", "Hugging Face")},
     "timm Swin V2 CR": dict.fromkeys(BOTH, COSINES),
 }
@@ -55,7 +57,7 @@ TOKENS_ALONE = {
     "nn.TransformerEncoder": "no token grid",
 }
 """Why blocks cannot be trained on strings."""
-UNSEEN = {"torchvision ViT", "nn.TransformerEncoder", "timm BEiT", "timm BEiT positions", "timm EVA"}
+UNSEEN = {"torchvision ViT", "timm Swin V2", "nn.TransformerEncoder", "timm BEiT", "timm BEiT positions", "timm EVA"}
 """Attention whose Linears are not called."""
 NO_CONVOLUTION = {name for name in zoo.ZOO if name.startswith("vit-pytorch")} | {"timm XCiT"}
 """Patches are cut by hand and read by a Linear, or several convolutions overlap."""
@@ -103,7 +105,7 @@ def assert_every_linear_has_its_place(model: nn.Module) -> None:
     for linear in names:
         end = linear.rsplit(".", 1)[-1]
         role = found[linear].role
-        if end in ("qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
+        if end in ("q", "qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj", "wq"):
             assert role == "qkv", linear
         if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
             assert role == "mlp_out", linear
@@ -135,10 +137,7 @@ def logits(model: nn.Module, images_BCHW: Tensor) -> Any:
     return getattr(out, "logits", out)
 
 
-UNSCALED = {
-    **dict.fromkeys(("timm BEiT", "timm Swin", "torchvision Swin", "Hugging Face Swin"), "relative position bias"),
-    "vit-pytorch SimpleViT": "outside its parameters",
-}
+UNSCALED = {"vit-pytorch SimpleViT": "outside its parameters"}
 
 
 @pytest.mark.parametrize("name", fitting("impulse"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -12,14 +11,7 @@ from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, 
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import found
-from vitinit.initializers.attention import (
-    AttentionLayer,
-    attention_layers,
-    position_embedding,
-    position_name,
-    rotary,
-    token_grid,
-)
+from vitinit.initializers.attention import attention_layers, position_embedding, position_name, rotary, token_grid
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse import solvers
@@ -27,12 +19,10 @@ from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solv
 from vitinit.initializers.methods.mimetic import Mimetic, separate_heads
 from vitinit.initializers.pseudo_input import PseudoInput, made_up
 from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
-from vitinit.initializers.targets import Control, broken, head_offsets, target_keys, target_matrices, target_positions
+from vitinit.initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
 
 NOISE = 0.1
 """Standard deviation below which a position embedding is taken to be as its library draws it."""
-OF_TABLES = ("kernel_size", "offsets", "per_layer", "value_proj")
-"""Parameters that count where a model has a relative position bias."""
 
 
 @register
@@ -48,17 +38,15 @@ class Impulse(Initializer):
     `rotation` is ours: on a ViT-T, with smaller weights, it puts 2.5 to 3.1 times the attention of the gradient
     solution on its target on real images, 1.3 to 1.5 times that of its first 1,000 steps (`tests/scale/fidelity.py`).
 
-    Where a model has a relative position bias (Swin, BEiT), the impulse is in its table, and W_q and W_k keep their
-    base. This is ours, in no paper. At its offset a head has the bias log(tokens of the window), elsewhere 0: on tokens
-    that all say the same, half of its attention is there. Solver and pseudo-input are not asked for, and refused.
-    Linears that mix heads (CaiT) become the identity. Rotated or normalised queries and keys are refused.
+    Linears that mix heads (CaiT) become the identity. Rotated or normalised queries and keys are refused, and models
+    whose positions are a bias of the logits alone (Swin).
 
     Ablations: which pseudo-input, which half of the attention weights, how large the weights, and whether the pattern
     counts (`control`). At one seed, offsets and what the solver starts from are the same in all of them.
     """
 
     name: ClassVar[str] = "impulse"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "table", "position")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "position")
     later: ClassVar[dict[str, Any]] = {
         "pseudo_input": "position",
         "pseudo_input_later": None,
@@ -113,46 +101,24 @@ class Impulse(Initializer):
         return self
 
     def check(self, model: nn.Module) -> None:
-        """Refuse attention that no W_q, W_k or table makes an impulse of, and kernels and heads of the wrong size."""
-        layers = self.attention_of(model)
-        name = f"method 'impulse': {type(model).__name__}"
+        """Refuse attention that W_q and W_k alone do not decide, and kernels and heads of the wrong size."""
+        layers, name = self.attention_of(model, plain_logits=True), f"method 'impulse': {type(model).__name__}"
         if rotary(model):
             raise VitinitError(f"{name} rotates queries and keys by their place, for which impulses are not solved")
         if self.value_proj != "none":
             Mimetic(parts="vo").check(model)
-        if biases := [layer.relative_bias for layer in layers if layer.relative_bias is not None]:
-            if len(biases) < len(layers):
-                raise VitinitError(f"{name} has a relative position bias in some layers, and in others none")
-            self._check_kernel([bias.window for bias in biases], "window")
-            asked = self.model_dump(exclude=set(OF_TABLES)), type(self)().model_dump(exclude=set(OF_TABLES))
-            if asked[0] != asked[1]:
-                raise VitinitError(
-                    f"{name} has a relative position bias, which is set without solving: of the parameters only "
-                    f"{', '.join(OF_TABLES)} count there"
-                )
-            return
-        for layer in layers:
-            if layer.normalised:
-                raise VitinitError(f"{name} normalises queries and keys ({layer.name}): W_q and W_k lose their size")
-        try:
-            grid = token_grid(model)
-            position = position_embedding(model)
-        except VitinitError as error:
-            raise VitinitError(f"method 'impulse': {error}") from None
-        width = position.shape[1]
+        rows, columns = token_grid(model)
+        position = position_embedding(model, class_row=True)
         owned = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-        if self.position_scale != 1 and position_embedding(model, class_row=True).data_ptr() not in owned:
+        if self.position_scale != 1 and position.data_ptr() not in owned:
             raise VitinitError(
                 f"{name} keeps its position embedding outside its parameters: position_scale cannot be set"
             )
-        self._check_kernel([grid], "token grid")
-        heads, features, _ = layers[0].query_HdD.shape
-        for layer in layers:
-            if layer.query_HdD.shape != (heads, features, width):
-                raise VitinitError(
-                    f"{name}: {layer.name} has W_q of {tuple(layer.query_HdD.shape)}, and not {heads} heads of "
-                    f"{features} features over the position embedding's width {width}"
-                )
+        if self.kernel_size > min(rows, columns):
+            raise VitinitError(
+                f"method 'impulse': kernel_size {self.kernel_size} is larger than the token grid {rows}x{columns}"
+            )
+        features = layers[0].query_HdD.shape[1]
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
 
@@ -161,8 +127,7 @@ class Impulse(Initializer):
 
         The default solver makes little of noise, and tokens drown a position embedding of size 0.02.
         """
-        chosen = {"solver", "position_scale", "pseudo_input", "weight_norm"} & asked.keys()
-        if chosen or attention_layers(model)[0].relative_bias is not None:
+        if {"solver", "position_scale", "pseudo_input", "weight_norm"} & asked.keys():
             return self, ""
         places = found(model, position_name(model))
         learned = isinstance(places, nn.Parameter) and places.requires_grad
@@ -171,37 +136,24 @@ class Impulse(Initializer):
         suited = self.model_copy(update={"solver": solvers.Svd(), "position_scale": 18.0})
         return suited, "learned positions: solver='svd', position_scale=18 chosen"
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Tables are no weights."""
-        return attention_layers(model)[0].relative_bias is None or self.value_proj != "none"
-
-    def _check_kernel(self, grids: list[tuple[int, int]], word: str) -> None:
-        grid = min(grids, key=min)
-        if self.kernel_size > min(grid):
-            raise VitinitError(
-                f"method 'impulse': kernel_size {self.kernel_size} is larger than the {word} {grid[0]}x{grid[1]}"
-            )
-
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
         """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input.
 
         Solutions of `gradient` are looked up first, for the others take no longer than reading.
         """
-        layers = attention_layers(model)
-        if layers[0].relative_bias is not None:
-            return self._in_tables(layers, model, generator, job)
-        grid = token_grid(model)
+        layers, grid = attention_layers(model), token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
-        kinds = self._pseudo_inputs(len(layers))
-        images = self._images(kinds.count("images"), job)
+        later = self.pseudo_input_later or self.pseudo_input
+        kinds = [self.pseudo_input]  # of every solution; the last one serves all layers without one of their own
+        if self.per_layer:
+            kinds += [later] * (len(layers) - 1)
+        elif later != self.pseudo_input and len(layers) > 1:
+            kinds.append(later)
+        count = kinds.count("images")
+        images = iter(job.images(count, "method 'impulse': pseudo-input 'images'").split(1) if count else ())
         position_embedding(model, class_row=True).mul_(self.position_scale)
         embedding_ND = position_embedding(model)
-        if not embedding_ND.isfinite().all():
-            raise VitinitError(
-                f"method 'impulse': the position embedding of {type(model).__name__} has values that are not finite "
-                f"(position_scale: {self.position_scale:g})"
-            )
         if embedding_ND.std(0).max() == 0:
             raise VitinitError(
                 f"method 'impulse': the position embedding of {type(model).__name__} is the same at all places: "
@@ -217,15 +169,16 @@ class Impulse(Initializer):
             draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
-        self._set_value_path(model, generator, job)
+        if self.value_proj != "none":
+            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
+            Mimetic(parts="vo", noise=noise).apply(model, generator, job)
 
-        first_ND = None
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
         for number, batch in enumerate(batches):
             pseudo_ND = pseudo_L[batch.start]
             if pseudo_ND is None:
                 pseudo_ND = layers[batch.start].normed(attention_input(model, next(images), batch.start))[0]
-            first_ND = pseudo_ND if first_ND is None else first_ND
+            pseudo_L[batch.start] = pseudo_ND
             chosen = slice(batch.start, batch.stop)
             problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
 
@@ -239,53 +192,8 @@ class Impulse(Initializer):
                     layer.query_HdD.copy_(query_LHdD[solution - batch.start])
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
                     separate_heads(layer)
-        assert first_ND is not None
         targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
-        return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], first_ND)
-
-    def _in_tables(self, layers: list[AttentionLayer], model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
-        """Impulses by relative position bias; offsets are drawn for the most heads, and a layer has the first of them.
-
-        Returns the targets of the first layer.
-        """
-        most = max(layer.heads for layer in layers)
-        offsets = head_offsets(self.kernel_size, most, self.offsets, generator)
-        first = offsets
-        for number, layer in enumerate(layers):
-            if self.per_layer and number:
-                offsets = head_offsets(self.kernel_size, most, self.offsets, generator)
-            bias = layer.relative_bias
-            assert bias is not None
-            positions_HN2 = target_positions(bias.window, offsets[: layer.heads])
-            inside_HN, key_HN = target_keys(bias.window, positions_HN2)
-            bias.table_EH.zero_()
-            query_N = torch.arange(inside_HN.shape[1])
-            for head, (inside_N, key_N) in enumerate(zip(inside_HN, key_HN, strict=True)):
-                entries = bias.index_NN.cpu()[query_N[inside_N], key_N[inside_N]]
-                bias.table_EH[entries.to(bias.table_EH.device), head] = math.log(len(bias.index_NN))
-        self._set_value_path(model, generator, job)
-        window, heads = layers[0].relative_bias.window, layers[0].heads  # type: ignore[union-attr]
-        targets_HNN = target_matrices(window, target_positions(window, first[:heads]))
-        width = layers[0].query_HdD.shape[-1]
-        return Aim(targets_HNN[None], layers[0].query_HdD.new_zeros(targets_HNN.shape[1], width))
-
-    def _set_value_path(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
-        """Set W_v and W_proj, unless they keep their base."""
-        if self.value_proj != "none":
-            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
-            Mimetic(parts="vo", noise=noise).apply(model, generator, job)
-
-    def _pseudo_inputs(self, layers: int) -> list[PseudoInput]:
-        """Return the pseudo-input of every solution; the last one serves all layers without one of their own."""
-        if self.per_layer:
-            return [self.pseudo_input] + [self.pseudo_input_later or self.pseudo_input] * (layers - 1)
-        later = [self.pseudo_input_later] if self.pseudo_input_later and layers > 1 else []
-        return [self.pseudo_input, *later]
-
-    def _images(self, count: int, job: Job) -> Iterator[Tensor]:
-        if not count:
-            return iter(())
-        return iter(job.images(count, "method 'impulse': pseudo-input 'images'").split(1))
+        return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], pseudo_L[0])
 
     def _solve(self, problem: Problem, job: Job) -> tuple[Tensor, ...]:
         solution = self.solver.solve(problem, job)

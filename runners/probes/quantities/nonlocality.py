@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -22,10 +20,7 @@ def nonlocality(seen: Seen) -> list[Tensor]:
 @probe
 def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
     """Nonlocality of the maps that the released ConViT code takes; None where attention cannot be of bare patches."""
-    if any(grid != seen.grid for grid in seen.attention.grids):
-        return None
-    biases = [layer.relative_bias for layer in attention_layers(seen.model)]
-    if any(bias and len(bias.whole_NN) != math.prod(seen.grid) for bias in biases):  # BEiT's are of a class token, too
+    if any(layer.window for layer in attention_layers(seen.model)):  # BEiT's biases are of a class token, too
         return None
     return [mean_distance(maps_HNN, seen.grid) for maps_HNN in of_patch_embedding(seen.model, seen.images_BCHW)]
 
@@ -41,8 +36,6 @@ def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> list[Tensor]:
     sums = [zeros(layer, token_grid(model), images_BCHW) for layer in layers]
     for few_BCHW in images_BCHW.split(AT_ONCE):
         tokens_bND = model.patch_embed(few_BCHW)  # type: ignore[operator]
-        if tokens_bND.ndim == 4:  # Swin keeps them on their grid
-            tokens_bND = tokens_bND.flatten(1, 2)
         for layer, sum_HNN in zip(layers, sums, strict=True):
             sum_HNN += layer.attention(tokens_bND).sum(0)
     return [sum_HNN / len(images_BCHW) for sum_HNN in sums]
