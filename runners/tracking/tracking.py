@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
-from vitinit.benchmark.records.record import FailureRecord, Probe, RunRecord
+from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
 from vitinit.initializers.errors import cause, plain
 from vitinit.initializers.plugins import contained
 from vitinit.runners.basics.setting import Event, Setting
-from vitinit.runners.tracking import registry
+from vitinit.runners.tracking.registry import REGISTRY
 from vitinit.runners.tracking.tracker import TrackedRun, Tracker
 
 
@@ -27,32 +27,29 @@ class Tracking:
 
     def __init__(self, cell: Cell, setting: Setting, on_event: Callable[[Event], None]) -> None:
         self.cell, self.setting, self.on_event = cell, setting, on_event
-        self.names, self.trackers = setting.track, dict[str, Tracker]()
+        self.trackers: dict[str, Tracker | None] = dict.fromkeys(setting.track)
 
     def event(self, event: Event) -> None:
         """Write the epoch and the probes that an event holds."""
-        if event.epoch is None or not self.names:
+        cell, row = self.cell, event.epoch
+        if row is None:
             return
-        epoch, values = event.epoch.epoch, dict(self._values(event))
-        for name in self.names:
+        for name, tracker in list(self.trackers.items()):
             with self._safely(name):
-                if name not in self.trackers:
-                    self.trackers[name] = self._opened(name, epoch)
-                self.trackers[name].log(epoch, values)
+                if tracker is None:
+                    config = flatten({"row": cell.row, **cell.spec.model_dump(mode="json")})
+                    folder = self.setting.root / self.setting.study / "tracking" / name
+                    run = TrackedRun(cell.run_id, self.setting.study, folder, config, row.epoch)
+                    tracker = self.trackers[name] = REGISTRY.get(name)(run)
+                tracker.log(row.epoch, values(row, event.probe, cell.spec.dataset.evaluate_on))
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:
         """Close all trackers, once; without an `outcome` the run was stopped."""
-        trackers, self.trackers = self.trackers, {}
-        for name in self.names:
-            if name in trackers:
-                with self._safely(name):
-                    trackers[name].close(outcome.status if outcome else "stopped")
-
-    def _opened(self, name: str, first: int) -> Tracker:
-        cell, setting = self.cell, self.setting
-        config = flatten({"row": cell.row, **cell.spec.model_dump(mode="json")})
-        folder = setting.root / setting.study / "tracking" / name
-        return registry.REGISTRY.get(name)(TrackedRun(cell.run_id, setting.study, folder, config, first))
+        for name, tracker in list(self.trackers.items()):
+            with self._safely(name):
+                if tracker:
+                    tracker.close(outcome.status if outcome else "stopped")
+        self.trackers.clear()
 
     @contextmanager
     def _safely(self, name: str) -> Iterator[None]:
@@ -60,28 +57,18 @@ class Tracking:
             with contained(f"tracker {name}"):
                 yield
         except Exception as error:  # libraries and networks raise anything
-            self.names = tuple(other for other in self.names if other != name)
+            del self.trackers[name]
             text = f"tracker {name} failed, and the run goes on without it: {plain(cause(error), 300)}"
             self.on_event(Event(self.cell.run_id, trouble=text, tracker=name))
 
-    def _values(self, event: Event) -> Iterator[tuple[str, float]]:
-        row, on = event.epoch, self.cell.spec.dataset.evaluate_on
-        assert row is not None
-        yield from (("lr", row.lr), ("train/loss", row.train_loss), ("seconds", row.seconds))
-        if row.images_per_s is not None:
-            yield "images_per_s", row.images_per_s
-        names = ("loss", row.field, AVERAGED + "loss", AVERAGED + row.metric)
-        measured = {name: row.value(name) for name in names} | row.metrics
-        yield from ((f"{on}/{name}", value) for name, value in measured.items() if value is not None)
-        if event.probe:
-            yield from of_layers(event.probe)
 
-
-def of_layers(probe: Probe) -> Iterator[tuple[str, float]]:
-    """Return the quantities of a probe by layer, means over heads."""
-    for name, layers in {**dict(probe), **probe.more}.items():
-        if isinstance(layers, list):
-            for number, each in enumerate(layers):
-                heads = [value for value in (each if isinstance(each, list) else [each]) if value is not None]
-                if heads:
-                    yield f"probe/{name}/{number}", sum(heads) / len(heads)
+def values(row: EpochRow, probe: Probe | None, split: str) -> dict[str, float]:
+    """Return what an epoch measured, metrics as `<split>/<metric>`; of probes the means over heads, by layer."""
+    found = {"lr": row.lr, "train/loss": row.train_loss, "seconds": row.seconds, "images_per_s": row.images_per_s}
+    for name in ("loss", row.field, AVERAGED + "loss", AVERAGED + row.metric, *row.metrics):
+        found[f"{split}/{name}"] = row.value(name)
+    for name, layers in {**dict(probe), **probe.more}.items() if probe else ():
+        for number, each in enumerate(layers if isinstance(layers, list) else ()):
+            heads = [value for value in (each if isinstance(each, list) else [each]) if value is not None]
+            found[f"probe/{name}/{number}"] = sum(heads) / len(heads) if heads else None
+    return {name: value for name, value in found.items() if value is not None}
