@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -83,62 +82,37 @@ def _around(centre: int, side: int) -> tuple[int, int]:
     return centre - side // 2, centre + (side + 1) // 2
 
 
-@dataclass(frozen=True)
-class Erasing:
-    """Rectangles of some images of a batch, and what is written into them."""
+def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:
+    """Random erasing: a rectangle of an image becomes noise N(0, 1), each pixel of its own.
 
-    boxes: list[tuple[int, int, int, int, int]]
-    """Place of the image, top, left, rows, columns."""
-    noise: Tensor
-    """Noise of all rectangles in turn, flat: it is sent at once."""
-
-
-def draw_erasing(
-    recipe: Recipe, shape: tuple[int, int, int], seed: int, epoch: int, step: int, part: slice = slice(None)
-) -> Erasing:
-    """Draw the rectangles of random erasing and their noise N(0, 1), in main memory.
-
-    Rectangles are drawn for the whole batch. So is the noise, one rectangle after the other.
-
-    Args:
-        recipe: says how often, and how large the batch is.
-        shape: channels, height and width of an image.
-        seed: of the run.
-        epoch: counted from 0.
-        step: of the epoch, counted from 0.
-        part: the images of the batch that are to be erased.
-    """
-    draws, whole = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
-    channels, height, width = shape
-    ours, boxes, noise = range(recipe.batch_size)[part], [], [torch.empty(0)]
-    for place in range(recipe.batch_size):
-        box = _erased_box(draws, recipe.random_erasing, height, width)
-        if box is None:
-            continue
-        drawn = torch.randn((channels, *box[2:]), generator=whole)
-        if place in ours:
-            boxes.append((place - ours.start, *box))
-            noise.append(drawn.flatten())
-    return Erasing(boxes, torch.cat(noise))
-
-
-def erase(images_BCHW: Tensor, erasing: Erasing) -> Tensor:
-    """Random erasing: a rectangle of an image becomes noise, each pixel of its own.
+    Rectangles and noise are drawn for the whole batch, one after the other, in main memory.
 
     Args:
         images_BCHW: float32, normalised; changed in place.
-        erasing: of these images.
+        recipe: says how often, and how large the batch is.
+        seed: of the run.
+        epoch: counted from 0.
+        step: of the epoch, counted from 0.
+        part: which part of the batch the images are.
 
     Returns:
         The images.
     """
-    pixels = [
-        images_BCHW[place, :, top : top + rows, left : left + columns]
-        for place, top, left, rows, columns in erasing.boxes
-    ]
-    sent = erasing.noise.to(images_BCHW.device, non_blocking=True).split([each.numel() for each in pixels])
-    for erased, values in zip(pixels, sent, strict=True):
-        erased.copy_(values.view_as(erased))
+    draws, whole = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
+    ours, (channels, height, width) = range(recipe.batch_size)[part], images_BCHW.shape[1:]
+    erased, noise = [], [torch.empty(0)]
+    for place in range(recipe.batch_size):
+        if (box := _erased_box(draws, recipe.random_erasing, height, width)) is None:
+            continue
+        top, left, rows, columns = box
+        drawn = torch.randn((channels, rows, columns), generator=whole)
+        if place in ours:
+            erased.append(images_BCHW[place - ours.start, :, top : top + rows, left : left + columns])
+            noise.append(drawn.flatten())
+    flat = torch.cat(noise)  # sent at once
+    sent = (flat.pin_memory() if images_BCHW.is_cuda else flat).to(images_BCHW.device, non_blocking=True)
+    for pixels, values in zip(erased, sent.split([each.numel() for each in erased]), strict=True):
+        pixels.copy_(values.view_as(pixels))
     return images_BCHW
 
 

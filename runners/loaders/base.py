@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -23,7 +23,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip, joined, parted
-from vitinit.runners.augmentation.mixing import Erasing, draw_erasing, erase, mix
+from vitinit.runners.augmentation.mixing import erase, mix
 from vitinit.runners.loaders.ahead import carried_out
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -88,17 +88,15 @@ class Loader(ABC):
     def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
         chunks = recipe.batch_size // recipe.mix_unit
         if shard.size > chunks:
-            mixed = f", of which {recipe.mix_unit} are mixed with one another" if recipe.mixes else ""
             raise VitinitError(
-                f"{shard.size} processes cannot share batches of {recipe.batch_size} images{mixed}: 1 to {chunks} can"
+                f"{shard.size} processes cannot share batches of {recipe.batch_size} images: 1 to {chunks} can"
             )
         self.recipe, self.seed, self.device, self.pins = recipe, seed, device, device.type == "cuda"
         self.augmentations = augmentations.of_recipe(recipe)
         self.image_size, self.classes = data.image_size, len(data.classes)
         self.steps = len(data.train.labels) // recipe.batch_size
-        self.evaluation_batch = max(
-            1, min(EVALUATION_BATCH[device.type], EVALUATION_BYTES // (4 * 3 * data.image_size**2))
-        )
+        most = EVALUATION_BYTES // (4 * 3 * data.image_size**2)
+        self.evaluation_batch = max(1, min(EVALUATION_BATCH[device.type], most))
         self.part = shard.part(recipe.batch_size, recipe.mix_unit)
         self._held_out = shard.part(len(data.held_out.labels))
         self._labels = data.train.labels.to(device)
@@ -134,35 +132,30 @@ class Loader(ABC):
 
         All of augmentation is on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
         """
-        size = self.recipe.batch_size
+        size, steps = self.recipe.batch_size, range(first_step, self.steps)
         order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on, non_blocking=True)
         batches = order.view(-1, size)[:, self.part].unbind()
-        numbered = zip(itertools.count(first_step), self.read("train", batches, epoch), batches)
+        numbered = zip(steps, self.read("train", batches, epoch), batches, strict=False)
 
-        batch_bytes, threads = 4 * size * 3 * self.image_size**2, 1
-        room = TOGETHER_BYTES[self.device.type]
-        if not self.pins:
-            threads = torch.get_num_threads() if self.augmentations else 1
-            room = min(room, AHEAD_BYTES // (threads + 1))
-        # a short epoch keeps all threads busy, two jobs for each
-        together = max(1, min(room // batch_bytes, (self.steps - first_step) // (2 * threads)))
-        erasing = partial(self._erasing, epoch)
-        drawn_ahead = carried_out((partial(erasing, step) for step in range(first_step, self.steps)), 1, beside=True)
-
-        def erasing_of(step: int) -> Erasing:
-            return next(drawn_ahead) if self.pins else erasing(step)
+        together = threads = 1
+        if self.augmentations:
+            batch_bytes = 4 * size * 3 * self.image_size**2
+            if self.device.type == "cpu" and batch_bytes * torch.get_num_threads() <= AHEAD_BYTES:
+                threads = torch.get_num_threads()
+            # a short epoch keeps all threads busy, two jobs for each
+            room = min(TOGETHER_BYTES[self.device.type], AHEAD_BYTES // threads)
+            together = max(1, min(room // batch_bytes, len(steps) // (2 * threads)))
 
         def jobs() -> Iterator[Callable[[], Sequence[tuple[Tensor, Tensor]]]]:
-            while taken := list(itertools.islice(numbered, together if self.augmentations else 1)):
+            while taken := list(itertools.islice(numbered, together)):
                 # drawn here: it seeds global generators, which only one thread may
                 drawn = [
                     np.concatenate([self.drawn(*each, numbers, epoch, step) for step, _, numbers in taken])
                     for each in self.augmentations
                 ]
-                yield partial(self._augmented, taken, drawn, epoch, erasing_of)
+                yield partial(self._augmented, taken, drawn, epoch)
 
-        ahead = threads if batch_bytes * threads <= AHEAD_BYTES else 1
-        with closing(drawn_ahead), closing(carried_out(jobs(), ahead)) as groups:
+        with closing(carried_out(jobs(), threads)) as groups:
             for group in groups:
                 yield from group
 
@@ -202,11 +195,7 @@ class Loader(ABC):
         return augmentation.draw(self.recipe.batch_size, self.image_size, seed)[self.part]
 
     def _augmented(
-        self,
-        taken: Sequence[tuple[int, Tensor, Tensor]],
-        drawn: Sequence[np.ndarray],
-        epoch: int,
-        erasing: Callable[[int], Erasing],
+        self, taken: Sequence[tuple[int, Tensor, Tensor]], drawn: Sequence[np.ndarray], epoch: int
     ) -> list[tuple[Tensor, Tensor]]:
         """Some batches of an epoch, augmented. No image depends on how many are augmented at once.
 
@@ -214,12 +203,11 @@ class Loader(ABC):
             taken: step, images and their numbers, of each batch.
             drawn: what is drawn of each augmentation by name, for all images.
             epoch: counted from 0.
-            erasing: what is erased in a step.
         """
         recipe, labels, batches = self.recipe, [], []
-        for step, images_BCHW, numbers in taken:
+        for step, images, numbers in taken:
             labels.append(self._labels.index_select(0, numbers.to(self.device, non_blocking=True)))
-            images = self._sent(images_BCHW)
+            images = self._sent(images)
             # what moves pixels moves masks, as one more channel
             images = joined(images, labels[-1]) if self.dense else images
             batches.append(self.crop_and_flip(images, epoch, step))
@@ -237,14 +225,9 @@ class Loader(ABC):
                 images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)
             images = self.normalise(images)
             if recipe.random_erasing:
-                images = erase(images, erasing(step))
+                images = erase(images, recipe, self.seed, epoch, step, self.part)
             finished.append((images, targets))
         return finished
 
     def _sent(self, images_BCHW: Tensor) -> Tensor:
         return images_BCHW.to(self.device, non_blocking=True).contiguous()
-
-    def _erasing(self, epoch: int, step: int) -> Erasing:
-        shape = 3, self.image_size, self.image_size
-        drawn = draw_erasing(self.recipe, shape, self.seed, epoch, step, self.part)
-        return replace(drawn, noise=drawn.noise.pin_memory()) if self.pins else drawn

@@ -59,10 +59,9 @@ def open_data(
         size = datasets.decoded_size(spec, image_size, data_dir)
         memory, share = device_memory(device, elsewhere), min(RESIDENT_SHARE, SHARED / runs)
         loader = "resident" if size <= share * memory else "ffcv"
-        shared = f", which {runs} runs share" if runs > 1 else ""
         why = (
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of the "
-            f"{memory / 1e9:.1f} GB of memory{shared}, so FFCV has to read it (--loader resident keeps it in memory): "
+            f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
         )
     if loader != "ffcv":
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
@@ -79,23 +78,21 @@ def device_memory(device: str, elsewhere: bool = False) -> int:
 
     Where the GPU is another machine's (a job is being handed over), those of this one.
     """
-    memory = min([physical_memory(), *([] if elsewhere else cgroup_limits())])
+    memory = [physical_memory(), *([] if elsewhere else cgroup_limits())]
     if device.startswith("cuda") and torch.cuda.is_available():
-        return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
-    return memory
+        memory.append(torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return min(memory)
 
 
 def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[int]:
     """Bytes that this process's control group, and each one above it, may take (Linux; versions 1 and 2)."""
     limits = []
-    for line in own.read_text(encoding="utf-8").splitlines() if own.is_file() else ():
+    for line in own.read_text().splitlines() if own.is_file() else ():
         _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        top, file = (root / controllers, "memory.limit_in_bytes") if controllers else (root, "memory.max")
+        top, file = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
         group = top / path.strip("/")
-        for folder in (group, *group.parents):
+        for folder in (group, *group.parents) if controllers in ("", "memory") else ():
             if folder.is_relative_to(top) and (folder / file).is_file():
-                text = (folder / file).read_text(encoding="utf-8").strip()
+                text = (folder / file).read_text().strip()
                 limits += [int(text)] if text.isdigit() else []  # else `max`
     return limits

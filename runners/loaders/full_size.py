@@ -74,9 +74,13 @@ class FullSizeLoader(Loader):
 
 
 def crop_and_flip(image: Image.Image, size: int, recipe: Recipe, draws: random.Random) -> Image.Image:
-    """The first part of the augmentation of one training image: size x size of it, mirrored or not."""
+    """The first part of the augmentation of one training image: size x size of it, mirrored or not.
+
+    A random resized crop is of random area and shape, with the draws that timm makes.
+    """
     if recipe.crop_scale:
-        image = random_resized_crop(image, size, recipe.crop_scale, recipe.crop_ratio, draws)
+        box = _crop_box(image, recipe.crop_scale, recipe.crop_ratio, draws)
+        image = TF.resized_crop(image, *box, [size, size], draws.choice(TRAINING_INTERPOLATION))
     else:
         image = central_crop(image, size, recipe.crop_pct)
     return ImageOps.mirror(image) if draws.random() < recipe.hflip else image
@@ -85,14 +89,6 @@ def crop_and_flip(image: Image.Image, size: int, recipe: Recipe, draws: random.R
 def central_crop(image: Image.Image, size: int, crop_pct: float) -> Image.Image:
     """The test transform of timm: shorter side to size / crop_pct (bicubic), then the central size x size pixels."""
     return TF.center_crop(TF.resize(image, math.floor(size / crop_pct), InterpolationMode.BICUBIC), size)
-
-
-def random_resized_crop(
-    image: Image.Image, size: int, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
-) -> Image.Image:
-    """A part of the image, of random area and shape, resized to size x size; with the draws that timm makes."""
-    top, left, rows, columns = _crop_box(image, scale, ratio, draws)
-    return TF.resized_crop(image, top, left, rows, columns, [size, size], draws.choice(TRAINING_INTERPOLATION))
 
 
 def _crop_box(
