@@ -57,7 +57,12 @@ def carry_out(
     end: End
     try:
         with claims.held(claims.folder(setting.root, setting.study, cell.run_id), stop) as claim:
-            _check_open(Store(setting.root).outcome(setting.study, cell.run_id), setting, claim)
+            recorded = Store(setting.root).outcome(setting.study, cell.run_id)
+            if isinstance(recorded, RunRecord):
+                claim.finish()
+                raise claims.Taken("another launcher has recorded it")
+            if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id):
+                raise claims.Taken("another launcher has tried it, and it failed")
             world.broadcast(BEGIN)
             end = _claimed(cell, setting, stop, on_event, world, claim, tracking)
     except claims.Taken as taken:
@@ -65,9 +70,7 @@ def carry_out(
     except Stopped as stopped:
         end = Unfinished(cell.run_id, "stopped", str(stopped))
     except Exception as error:
-        refused = error
-        if not isinstance(error, VitinitError):
-            refused = VitinitError(f"{cell.describe()}: {error if isinstance(error, OSError) else cause(error)}")
+        refused = error if isinstance(error, VitinitError) else VitinitError(f"{cell.describe()}: {cause(error)}")
         world.broadcast(refused)
         if isinstance(error, OSError):
             raise refused from None
@@ -125,15 +128,6 @@ def _claimed(
     if outcome.status == "done":
         claim.finish()
     return outcome
-
-
-def _check_open(recorded: object, setting: Setting, claim: claims.Claim) -> None:
-    """Refuse a run that another launcher has recorded since this one was planned; what it left is removed."""
-    if isinstance(recorded, RunRecord):
-        claim.finish()
-        raise claims.Taken("another launcher has recorded it")
-    if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id):
-        raise claims.Taken("another launcher has tried it, and it failed")
 
 
 def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:

@@ -6,7 +6,6 @@ import io
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -114,27 +113,23 @@ class Run:
     def __init__(
         self, cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None], world: World
     ) -> None:
-        spec, execution = cell.spec, setting.execution
+        spec, recipe, execution = cell.spec, cell.spec.recipe, setting.execution
         self.cell, self.spec, self.setting, self.stop, self.on_event = cell, spec, setting, stop, on_event
         self.started, self.began = now(), time.perf_counter()
         check_execution(spec, execution)
-        self.device = world.device(execution.device)
+        device = world.device(execution.device)
         set_flags(execution)
-        gpu.check(self.device)
-        if spec.recipe.precision == "tf32":
-            gpu.check_tf32(self.device)
-        with tensor_floats(spec.recipe.precision):
-            self.environment = {
-                **environment(self.device, setting.code),
-                "initializers": sources(spec.base, spec.method),
-            }
-        size, cropped = spec.model.image_size, spec.recipe.crops
-        device, runs = str(self.device), setting.sharing
+        gpu.check(device)
+        if recipe.precision == "tf32":
+            gpu.check_tf32(device)
+        with tensor_floats(recipe.precision):
+            self.environment = environment(device, setting.code) | {"initializers": sources(spec.base, spec.method)}
         self.data = open_data(
-            spec.dataset, size, setting.data_dir, execution.loader, device, spec.seed, cropped, runs=runs
-        )
+            spec.dataset, spec.model.image_size, setting.data_dir, execution.loader, str(device), spec.seed,
+            recipe.crops, runs=setting.sharing,
+        )  # fmt: skip
         stop.check()
-        self.loader = make_loader(self.data, spec.recipe, spec.seed, self.device, Shard(world.rank, world.size))
+        self.loader = make_loader(self.data, recipe, spec.seed, device, Shard(world.rank, world.size))
         self.loader.metric = datasets.get(spec.dataset.name).main_metric
         self.execution = replace(execution, loader=self.loader.name)
         rounding = {key: getattr(self.execution, key) for key in ROUNDING}
@@ -142,6 +137,11 @@ class Run:
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
+        self.unmeasured = ""
+        """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        if spec.model.by_name and not world.rank:
+            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
+            self.unmeasured = refusal(self.training.model, self.loader.plain(tried))
         self.from_step = 0
         self.init: InitReport
         self.targets_LHNN: Tensor | None = None
@@ -154,22 +154,14 @@ class Run:
         self.changes: list[dict[str, Any]] = []
         """Changes between sessions: after one, bitwise equality cannot be promised."""
 
-    @cached_property
-    def unmeasured(self) -> str:
-        """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
-        if not self.spec.model.by_name:
-            return ""
-        return refusal(self.training.model, self.loader.plain(torch.arange(min(TRIED, len(self.data.train.labels)))))
-
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
-        classes, dense = len(self.data.classes), self.loader.dense
-        model = build_model(self.spec.model, classes, dense, self.spec.seed).to(self.device)
-        for part in (self.base, self.method):
-            if part:
-                with contained(f"{part.kind} {part.name!r}"):
-                    part.freeze(model)
-        return Training(model, self.spec.recipe, self.loader.steps, self.device)
+        loader = self.loader
+        model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
+        for part in filter(None, (self.base, self.method)):
+            with contained(f"{part.kind} {part.name!r}"):
+                part.freeze(model)
+        return Training(model, self.spec.recipe, loader.steps, loader.device)
 
     def resume(self, checkpoints: Checkpoints) -> bool:
         """Go on from the newest checkpoint that can be used, if there is one.
@@ -214,30 +206,28 @@ class Run:
 
     def observe(self, report: Callable[[str], None]) -> None:
         """Look at the attention of a model that has some, from its beginning or from where it was saved."""
-        spec, setting = self.spec, self.setting
-        attends = has_attention(self.training.model) and not self.unmeasured
-        if self.unmeasured and (setting.probes or setting.keep_maps):
-            report(f"probes are left out: {self.unmeasured}")
-        maps_at = (0, *setting.maps_at, spec.recipe.epochs) if setting.keep_maps else ()
-        if maps_at and spec.model.attention_maps is None:
+        spec, setting, model = self.spec, self.setting, self.training.model
+        keeps = setting.keep_maps
+        if keeps and spec.model.attention_maps is None:
             report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
-            maps_at = ()
-        if not attends:
-            return
-        observer = Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, report)
-        if self.observed is None:
-            observer.targets_LHNN = self.targets_LHNN
-            observer.see(self.training.model, 0)
-        else:
-            observer.load_state_dict(self.observed, self.training.epoch)
-        self.observer = observer
+            keeps = False
+        if self.unmeasured:
+            report(f"attention is not measured: {self.unmeasured}")
+        elif has_attention(model):
+            maps_at = (0, *setting.maps_at, spec.recipe.epochs) if keeps else ()
+            observer = Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, report)
+            if self.observed is None:
+                observer.targets_LHNN = self.targets_LHNN
+                observer.see(model, 0)
+            else:
+                observer.load_state_dict(self.observed, self.training.epoch)
+            self.observer = observer
 
     def epoch_ended(self, row: EpochRow) -> None:
         """Measure the model after an epoch, and tell about it."""
         probe = None
         if self.observer:
-            self.observer.see(self.training.model, row.epoch, evaluated=row.score is not None)
-            probe = next((each for each in self.observer.probes[-1:] if each.epoch == row.epoch), None)
+            probe = self.observer.see(self.training.model, row.epoch, evaluated=row.score is not None)
         self.on_event(Event(self.cell.run_id, epoch=row, probe=probe if self.setting.track else None))
 
     def state_dict(self) -> dict[str, Any]:
@@ -260,25 +250,25 @@ class Run:
             VitinitError: the images are not those that the run began with.
             Exception: this is not the state of this run; of many types.
         """
-        if state["run_id"] != self.cell.run_id:
+        run_id, checksum, training = self.cell.run_id, self.data.checksum, self.training
+        if state["run_id"] != run_id:
             raise ValueError(f"it belongs to run {state['run_id']}")
-        training = self.training
         training.load_state_dict(state["training"])
         init = InitReport.model_validate(state["init"])
         sessions = [Session.model_validate(session) for session in state["sessions"]]
-        changes, resumed = list(state["changes"]), f"epoch {training.epoch + 1}, step {training.step}"
+        changes, observed = list(state["changes"]), dict(state["observed"])
+        resumed = f"epoch {training.epoch + 1}, step {training.step}"
         if found := differences(state["affects_bits"], self.affects_bits):
             what = {key: list(values) for key, values in found.items()}
             changes.append({"from_step": training.total_steps, "changed": what})
             resumed += f" (changed since then: {', '.join(found)})"
-        observed, began_with = dict(state["observed"]), str(state["checksum"])
-        if began_with != self.data.checksum:
+        if state["checksum"] != checksum:
             raise VitinitError(
-                f"the images have changed since the run was stopped (checksum {began_with[:12]}, now "
-                f"{self.data.checksum[:12]}); put them back, or remove unfinished/{self.cell.run_id}"
+                f"the images have changed since the run was stopped (checksum {state['checksum'][:12]}, now "
+                f"{checksum[:12]}); put them back, or remove unfinished/{run_id}"
             )
         self.init, self.sessions, self.changes, self.observed = init, sessions, changes, observed
-        self.on_event(Event(self.cell.run_id, resumed=resumed))
+        self.on_event(Event(run_id, resumed=resumed))
 
     def all_sessions(self) -> list[Session]:
         """All parts of the run, from its start or from a checkpoint on, up to now."""
@@ -288,18 +278,19 @@ class Run:
     def record(self, report: Callable[[str], None]) -> RunRecord:
         """The record of a run that has ended; what is to be kept beside it is written first."""
         cell, spec, setting, data, training = self.cell, self.spec, self.setting, self.data, self.training
-        weights, averaged = fingerprint(training.model), training.ema.module if training.ema else None
-        for model, ema in ((training.model, False), (averaged, True)):
-            if setting.keep_weights and model:
+        place = setting.root, setting.study, cell.run_id
+        model, averaged = training.model, training.ema.module if training.ema else None
+        weights, sessions = fingerprint(model), self.all_sessions()
+        for kept, ema in ((model, False), (averaged, True)):
+            if setting.keep_weights and kept:
                 content = io.BytesIO()
-                torch.save(model.state_dict(), content)
-                path = weights_path(setting.root, setting.study, cell.run_id, ema)
-                keep("weights", path, content.getvalue(), report)
+                torch.save(kept.state_dict(), content)
+                keep("weights", weights_path(*place, ema), content.getvalue(), report)
         if self.observer:
-            self.observer.keep(weights, maps_path(setting.root, setting.study, cell.run_id))
+            self.observer.keep(weights, maps_path(*place))
         probes = self.observer.probes if self.observer else []
-        images, held_out, micro_batch = len(data.train.labels), data.held_out.labels, self.execution.micro_batch
-        seen, sessions = spec.recipe.epochs * images, self.all_sessions()
+        images, held_out = len(data.train.labels), data.held_out.labels
+        seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
         return RunRecord(
             run_id=cell.run_id,
             study=setting.study,
@@ -308,7 +299,7 @@ class Run:
             written=now(),
             seconds=sum(each.seconds for each in sessions),
             sessions=sessions,
-            parameters=parameter_count(training.model),
+            parameters=parameter_count(model),
             dataset=DatasetInfo(
                 train=images,
                 **{spec.dataset.evaluate_on: len(held_out)},
@@ -318,13 +309,10 @@ class Run:
             init=self.init,
             history=training.history,
             probes=probes,
-            masked=masked(training.model, self.loader, held_out, seen, micro_batch) if probes else [],
+            masked=masked(model, self.loader, held_out, seen, micro_batch) if probes else [],
             correct=training.correct,
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,
             execution=asdict(self.execution),
-            environment={
-                **self.environment,
-                **({"changed_while_running": self.changes} if self.changes else {}),
-            },
+            environment=self.environment | ({"changed_while_running": self.changes} if self.changes else {}),
         )

@@ -53,13 +53,19 @@ class Observer:
             count = GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
             self.images_BCHW = loader.plain(chosen(held_out, count), "held_out")
 
-    def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> None:
-        """Measure what is to be measured after this epoch; probes where the model is evaluated too."""
+    def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> Probe | None:
+        """Measure what is to be measured after this epoch; return the probe that was taken.
+
+        One is taken where the model is evaluated too.
+        """
+        probe = None
         if self.probing and evaluated:
-            self.probes.append(take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch))
+            probe = take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch)
+            self.probes.append(probe)
         if epoch in self.maps_at:
             maps_LHNN = mean_attention(model, self.images_BCHW[:MAP_IMAGES]).half().cpu()
             self.snapshots[epoch] = maps_LHNN, grams(model, self.images_BCHW)
+        return probe
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
@@ -87,8 +93,7 @@ class Observer:
         if self.maps_at:
             epochs = tuple(sorted(set(self.maps_at)))
             maps, gram_matrices = (
-                np.stack([each.numpy() for each in several])
-                for several in zip(*(self.snapshots[epoch] for epoch in epochs), strict=True)
+                np.stack([self.snapshots[epoch][part].numpy() for epoch in epochs]) for part in (0, 1)
             )
             images = min(MAP_IMAGES, len(self.images_BCHW))
             content = maps_to_bytes(AttentionMaps(epochs, maps, gram_matrices, images, weights))
