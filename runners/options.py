@@ -62,16 +62,6 @@ DataOption = Annotated[
     Path | None, _option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=_folder)
 ]
 ResultsOption = Annotated[Path, _option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
-ProfileOption = Annotated[
-    str | None,
-    _option(
-        WHERE,
-        "A job's requests: a name or YAML file. Default: $VITINIT_PROFILE.",
-        metavar="NAME",
-        envvar="VITINIT_PROFILE",
-        show_envvar=False,
-    ),
-]
 
 
 def _switch(group: str, name: str, text: str) -> Any:

@@ -7,7 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,9 +76,9 @@ def refusal(done: subprocess.CompletedProcess[str]) -> SlurmError:
     return SlurmError(f"{done.args[0]}: {words}")
 
 
-def _arrays(job_ids: Collection[str]) -> list[str]:
+def _arrays(job_ids: Collection[str]) -> str:
     """The ids of the arrays that these jobs belong to, and of those that are in none."""
-    return sorted({job_id.partition("_")[0] for job_id in job_ids}, key=int)
+    return ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}, key=int))
 
 
 def queued(job_ids: Collection[str]) -> dict[str, Queued]:
@@ -89,18 +89,16 @@ def queued(job_ids: Collection[str]) -> dict[str, Queued]:
     """
     if not job_ids:
         return {}
-    jobs = ",".join(_arrays(job_ids))
-    done = call("squeue", "--noheader", "--array", "--all", "--jobs", jobs, "--format", "%i|%T|%L|%N|%j|%r")
+    listed = "%i|%T|%L|%N|%j|%r"
+    done = call("squeue", "--noheader", "--array", "--all", "--jobs", _arrays(job_ids), "--format", listed)
     if done.returncode and _GONE not in done.stderr:
         raise refusal(done)
-    found = read_squeue(done.stdout.splitlines())
-    return {job_id: found[job_id] for job_id in job_ids if job_id in found}
-
-
-def read_squeue(lines: Iterable[str]) -> dict[str, Queued]:
-    """The jobs of squeue's rows (id|state|time left|nodes|name|reason) that have not ended."""
-    rows = [line.split("|", 5) for line in lines]
-    return {job_id: Queued(state, *rest) for job_id, state, *rest in rows if state not in ENDED}
+    found = {}
+    for line in done.stdout.splitlines():
+        job_id, state, *rest = line.split("|", 5)
+        if job_id in job_ids and state not in ENDED:
+            found[job_id] = Queued(state, *rest)
+    return found
 
 
 def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
@@ -111,22 +109,17 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
     if not job_ids:
         return {}
     try:
-        fields, jobs = "JobID,State,ExitCode,JobName", ",".join(_arrays(job_ids))
+        fields, jobs = "JobID,State,ExitCode,JobName", _arrays(job_ids)
         done = call("sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", jobs)
     except SlurmError:
         return {}
-    found = read_sacct(done.stdout.splitlines()) if not done.returncode else {}
-    return {job_id: found[job_id] for job_id in job_ids if job_id in found}
-
-
-def read_sacct(lines: Iterable[str]) -> dict[str, JobEnd]:
-    """The jobs of sacct's rows (id|state|exit code|name) that have ended; the last row of a job counts."""
     found: dict[str, JobEnd] = {}
-    for line in lines:
-        job_id, state, exit_code, name = line.split("|", 3)
-        found.pop(job_id, None)
-        if state.split()[0].rstrip("+") in ENDED:  # CANCELLED by 1001
-            found[job_id] = JobEnd(state.split()[0].rstrip("+"), exit_code, name)
+    for line in done.stdout.splitlines() if not done.returncode else ():
+        job_id, words, exit_code, name = line.split("|", 3)
+        state = words.split()[0].rstrip("+")  # CANCELLED by 1001
+        found.pop(job_id, None)  # the last row of a job counts
+        if job_id in job_ids and state in ENDED:
+            found[job_id] = JobEnd(state, exit_code, name)
     return found
 
 
@@ -163,14 +156,12 @@ def current() -> str | None:
     return f"{array}_{task}" if array and task else os.environ.get("SLURM_JOB_ID")
 
 
-def requeue_current(any_rank: bool = False) -> bool:
+def requeue_current() -> bool:
     """Have the job this process runs in start again later, from its beginning, if it still counts as running.
 
     SLURM then kills the job: save first. A job that is ending, because somebody cancelled it or SLURM requeues it
-    already, is left alone: `scontrol requeue` would bring back what was cancelled. Of a job's processes rank 0 asks.
-
-    Args:
-        any_rank: ask from whichever process this is; the first one of a job that asks requeues it.
+    already, is left alone: `scontrol requeue` would bring back what was cancelled. The first process of a job that asks
+    requeues it.
 
     Returns:
         Whether this call requeued it.
@@ -178,8 +169,7 @@ def requeue_current(any_rank: bool = False) -> bool:
     Raises:
         SlurmError: this process runs in no job, or the cluster does not answer or allow it.
     """
-    other = os.environ.get("SLURM_PROCID", "0") != "0" and not any_rank
-    if other or " JobState=RUNNING " not in _shown():
+    if " JobState=RUNNING " not in _shown():
         return False
     done = call("scontrol", "requeue", str(current()))
     if not done.returncode:
@@ -220,8 +210,6 @@ def restarts() -> int:
 
 def log_files(folder: Path, job_id: str) -> list[Path]:
     """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
-    found = {}
-    for path in folder.glob(f"{job_id}_*_log.out"):
-        if rank := re.fullmatch(rf"{job_id}_(\d+)_log\.out", path.name):
-            found[int(rank[1])] = path
+    named = ((re.fullmatch(rf"{job_id}_(\d+)_log\.out", path.name), path) for path in folder.glob(f"{job_id}_*"))
+    found = {int(name[1]): path for name, path in named if name}
     return [found[rank] for rank in sorted(found)]

@@ -26,23 +26,14 @@ from vitinit.slurm.errors import SlurmError
 
 HERE = Path(__file__).parent / "profiles"
 
-_TIMES = (
-    r"(?P<minutes>\d+)",
-    r"(?P<minutes>\d+):(?P<seconds>\d+)",
-    r"(?P<hours>\d+):(?P<minutes>\d+):(?P<seconds>\d+)",
-    r"(?P<days>\d+)-(?P<hours>\d+)(:(?P<minutes>\d+)(:(?P<seconds>\d+))?)?",
-)
-_SECONDS = {"days": 86400, "hours": 3600, "minutes": 60, "seconds": 1}
+TIME = r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?"
 
-_OURS = {
-    **{option: option for option in ("partition", "account", "qos", "constraint", "nodes", "time")},
-    **{"ntasks-per-node": "processes", "cpus-per-task": "cpus", "signal": "signal_seconds"},
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), "memory"),
-    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), "gpus, gpu_type and gpu_option"),
+RESERVED = {
+    *("partition", "account", "qos", "constraint", "nodes", "time", "ntasks-per-node", "cpus-per-task", "signal"),
+    *("mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node", "gpus-per-task"),
+    *("array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"),
 }
-"""Options of sbatch that fields of a profile stand for."""
-_SET = {"array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"}
-"""Options of sbatch that submitting sets, or that contradict it."""
+"""Options of sbatch that fields of a profile stand for, or that submitting sets."""
 
 
 def _word(given: str) -> str:
@@ -115,10 +106,8 @@ class Profile(BaseModel):
         for option in options:
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in _OURS and (option != "gres" or "gpu" in options[option]):
-                raise ValueError(f"{option!r} is not for here: write {_OURS[option]} in the profile")
-            if option in _SET:
-                raise ValueError(f"{option!r} is set by submitting; not allowed: {', '.join(sorted(_SET))}")
+            if option in RESERVED or (option == "gres" and "gpu" in options[option]):
+                raise ValueError(f"{option!r} is not for here: a field of the profile, or submitting, sets it")
         return options
 
     @model_validator(mode="after")
@@ -154,12 +143,18 @@ def seconds(time: str) -> int:
     Raises:
         ValueError: SLURM does not write times like that.
     """
-    for form in _TIMES:
-        if found := re.fullmatch(form, time):
-            return sum(int(number or 0) * _SECONDS[unit] for unit, number in found.groupdict().items())
-    raise ValueError(
-        f"time: {time!r} is none; write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as 2:00:00"
-    )
+    found = re.fullmatch(TIME, time)
+    if not found:
+        raise ValueError(
+            f"time: {time!r} is none; write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as "
+            "2:00:00"
+        )
+    days, *clock = found.groups()
+    numbers = [int(number) for number in clock if number]
+    if days is None and len(numbers) < 3:  # minutes, or minutes:seconds
+        numbers.insert(0, 0)
+    hours, minutes, rest = [*numbers, 0, 0][:3]
+    return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + rest
 
 
 def names() -> list[str]:

@@ -7,8 +7,6 @@ import os
 import pickle
 import re
 import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -18,7 +16,7 @@ from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
 from vitinit.slurm.errors import Refused, SlurmError
-from vitinit.slurm.jobs import available, call, cancel, refusal
+from vitinit.slurm.jobs import call, cancel, refusal
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.task import Task
 
@@ -87,21 +85,6 @@ def script(profile: Profile, count: int, folder: Path, name: str, code: Path) ->
     if count > 1:
         executor.parameters["map_count"] = count
     return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
-
-
-def check(profile: Profile) -> list[str]:
-    """Return what is wrong with a profile on this cluster; sbatch is shown the very script, and queues nothing."""
-    wrong = []
-    shell = subprocess.run(["bash", "-n"], input="\n".join(profile.setup), capture_output=True, text=True)
-    if shell.returncode:
-        wrong.append(f"setup: not valid shell: {' '.join(shell.stderr.split())}")
-    if not available():
-        return [*wrong, "no cluster: there is no sbatch on the PATH, or its controller does not answer"]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "script.sh")
-        path.write_text(script(profile, 2, Path(folder), "check", Path(folder)), encoding="utf-8")
-        done = call("sbatch", "--test-only", str(path))
-    return [*wrong, *([str(refusal(done))] if done.returncode else [])]
 
 
 def max_array_size() -> int:

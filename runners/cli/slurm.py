@@ -8,25 +8,11 @@ import typer
 
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.launching import jobs
-from vitinit.runners.options import LOCAL, GridArgument, ProfileOption, ResultsOption, console
+from vitinit.runners.options import LOCAL, GridArgument, ResultsOption, console
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
-slurm_app = typer.Typer(help="Jobs of a cluster: check a profile, cancel.", no_args_is_help=True)
-
-
-@slurm_app.command()
-def check(profile: ProfileOption = None) -> None:
-    """Ask the cluster whether it takes jobs of a profile, before hundreds fail. Exit code 1 if it does not."""
-    from vitinit.slurm.submit import check as problems_with
-
-    loaded = profiles.load(profile)
-    problems = problems_with(loaded)
-    for problem in problems:
-        console.print(f"profile {loaded.name}: {problem}")
-    if problems:
-        raise typer.Exit(1)
-    console.print(f"profile {loaded.name}: the cluster takes such jobs ({jobs.summary(loaded)})")
+slurm_app = typer.Typer(help="Jobs of a cluster: profiles that they ask by; cancel them.", no_args_is_help=True)
 
 
 @slurm_app.command("profiles")

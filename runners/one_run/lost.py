@@ -55,7 +55,7 @@ def requeue() -> bool:
         )
         return False
     try:
-        return persistently(lambda: slurm_jobs.requeue_current(any_rank=True))
+        return persistently(slurm_jobs.requeue_current)
     except SlurmError as refused:
         print(f"the job cannot be requeued: {refused}", flush=True)
         return False

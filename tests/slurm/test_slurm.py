@@ -1,4 +1,4 @@
-"""Without a cluster: what SLURM prints (captured from 22.05), profiles, scripts, arrays, what can be submitted."""
+"""Without a cluster: what SLURM prints (captured from 22.05), profiles, scripts, logs."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ import pytest
 
 from vitinit.slurm import jobs, profiles, task
 from vitinit.slurm.errors import SlurmError
-from vitinit.slurm.jobs import JobEnd, Queued, log_files, read_sacct, read_squeue
+from vitinit.slurm.jobs import JobEnd, Queued
 from vitinit.slurm.profiles import Profile, load
-from vitinit.slurm.submit import script
+from vitinit.slurm.submit import max_array_size, script
 
-
-def test_squeue_rows_of_jobs_that_may_still_run():
-    rows = """\
+SQUEUE = """\
 12_1|RUNNING|1-23:59:57|node[1-2]|fit|None
 12_0|COMPLETING|0:00|node1|fit|None
 15|REQUEUED|5:00||fit|BeginTime
 20|COMPLETED|0:00|node1|fit|None
 26|OUT_OF_MEMORY|0:00|node1|fit|OutOfMemory
-27|PENDING|5:00||fit|ReqNodeNotAvail, UnavailableNodes:node7|8""".splitlines()
-    found = read_squeue(rows)
-    assert list(found) == ["12_1", "12_0", "15", "27"]
-    assert found["12_1"] == Queued("RUNNING", "1-23:59:57", "node[1-2]", "fit", "None")
-    assert found["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
-
-
-def test_sacct_rows():
-    rows = """\
+27|PENDING|5:00||fit|ReqNodeNotAvail, UnavailableNodes:node7|8
+99|RUNNING|5:00||other|None"""
+SACCT = """\
 12_0|COMPLETED|0:0|fit
 12_1|CANCELLED by 1001|0:15|fit
 13|FAILED|1:0|fit
 13|REQUEUED|0:15|fit
 13|OUT_OF_MEMORY|0:125|fit
 17|FAILED|1:0|fit
-17|RUNNING|0:0|fit""".splitlines()
-    found = read_sacct(rows)
-    states = {job: how.state for job, how in found.items()}
-    assert states == {"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
-    assert found["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "fit")
+17|RUNNING|0:0|fit"""
+
+
+def test_what_squeue_and_sacct_say_of_jobs(tmp_path, monkeypatch):
+    for name, text in (("squeue", SQUEUE), ("sacct", SACCT)):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/{name}.asked\ncat <<'END'\n{text}\nEND\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = jobs.queued(["12_1", "12_0", "15", "20", "26", "27"])
+    assert list(found) == ["12_1", "12_0", "15", "27"]
+    assert found["12_1"] == Queued("RUNNING", "1-23:59:57", "node[1-2]", "fit", "None")
+    assert found["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
+    assert "--jobs 12,15,20,26,27 --format" in (tmp_path / "squeue.asked").read_text()
+    ended = jobs.ended(["12_0", "12_1", "13", "17"])
+    assert {job: how.state for job, how in ended.items()} == {
+        **{"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
+    }
+    assert ended["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "fit")
+    assert (jobs.queued([]), jobs.ended([])) == ({}, {})
 
 
 def test_the_job_of_this_process(monkeypatch):
@@ -61,8 +67,8 @@ def test_the_job_of_this_process(monkeypatch):
 def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (jobs.available(), jobs.ended(["1_0"])) == (False, {})
-    with pytest.raises(SlurmError, match="squeue: No such file"):
-        jobs.queued(["1_0"])
+    with pytest.raises(SlurmError, match="scontrol: No such file"):
+        max_array_size()
     (tmp_path / "squeue").touch(mode=0o644)
     with pytest.raises(SlurmError, match="squeue: Permission denied"):
         jobs.queued(["1_0"])
@@ -79,20 +85,15 @@ def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restar
     assert end.value.code == code
 
 
-# Profiles: what a file may say, and the sentence for what it may not.
-
-
-def from_text(tmp_path, text: str) -> Profile:
-    path = tmp_path / "mine.yaml"
-    path.write_text(text)
-    return load(str(path))
-
-
 def test_every_value_of_a_profile_is_text_as_it_is_written(tmp_path):
     """YAML would make 83, 3.1, False and 7200 of these."""
-    profile = from_text(
-        tmp_path,
-        """\
+
+    def from_text(text: str) -> Profile:
+        path = tmp_path / "mine.yaml"
+        path.write_text(text)
+        return load(str(path))
+
+    profile = from_text("""\
 account: 0123
 environment: {V: 3.10, WANDB_MODE: off, N: 08}
 setup: module load cuda
@@ -102,37 +103,23 @@ gpus: 4
 nodes: 2
 sbatch: {nice: 5, exclusive: true, requeue: false, gres: "lscratch:100"}
 qos:
-""",
-    )
+""")
     assert (profile.account, profile.memory, profile.minutes, profile.qos) == ("0123", "64G", 120, None)
     assert profile.environment == {"V": "3.10", "WANDB_MODE": "off", "N": "08"}
     assert (profile.setup, profile.tasks) == (("module load cuda",), 8)
     lines = script(profile, 1, Path("/f"), "name", Path("/c")).splitlines()
-    assert {
-        "#SBATCH --account=0123",
-        "#SBATCH --exclusive",
-        "#SBATCH --nice=5",
-        "#SBATCH --gres=gpu:4,lscratch:100",
-    } <= set(lines)
+    asked = {"account=0123", "exclusive", "nice=5", "gres=gpu:4,lscratch:100"}
+    assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
-    for written, minutes in {"90": 90, "3:01": 4, "1-1:30": 1530, "0:150:00": 150}.items():
-        assert from_text(tmp_path, f"time: {written}").minutes == minutes
+    for written, minutes in {"90": 90, "3:01": 4, "1-1:30": 1530, "0:150:00": 150, "2-0": 2880}.items():
+        assert from_text(f"time: {written}").minutes == minutes
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
         profile = Profile(gpus=4, nodes=2, gpu_type="a100", gpu_option=option)
         assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name", Path("/c"))
-
-
-def test_the_shipped_profiles_load():
     assert [load(name).name for name in profiles.names()] == ["account", "gpu", "single-node"]
 
 
-# What needs no cluster: the script, how arrays share a limit, what can be submitted, where logs are.
-
-
-GOLDEN = Path(__file__).parent / "golden" / "script.sh"
-
-
-def test_script_is_the_golden_one(monkeypatch):
+def test_script_is_the_golden_one_and_defaults_ask_for_nothing_a_cluster_may_not_know(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")  # no cluster
     profile = Profile(
         partition="gpu",
@@ -152,13 +139,10 @@ def test_script_is_the_golden_one(monkeypatch):
         sbatch={"mail-type": "FAIL", "exclusive": "true", "overcommit": "false"},
     )
     text = script(profile, 10, Path("/shared/my jobs"), "name", Path("/shared/code"))
-    assert text.replace(shlex.quote(sys.executable), "PYTHON") == GOLDEN.read_text()
-
-
-def test_defaults_ask_for_nothing_a_cluster_may_not_know_and_requeueing_can_be_turned_off():
+    golden = Path(__file__).parent / "golden" / "script.sh"
+    assert text.replace(shlex.quote(sys.executable), "PYTHON") == golden.read_text()
     lines = script(Profile(), 1, Path("/f"), "name", Path("/c")).splitlines()
-    options = {line.split()[1].partition("=")[0].strip("-") for line in lines if line.startswith("#SBATCH")}
-    assert options == {
+    assert {line.split()[1].partition("=")[0].strip("-") for line in lines if line.startswith("#SBATCH")} == {
         *("cpus-per-task", "job-name", "nodes", "ntasks-per-node"),
         *("open-mode", "output", "requeue", "signal", "time"),
     }
@@ -169,5 +153,4 @@ def test_log_files_are_those_of_one_job_in_the_order_of_ranks(tmp_path):
         (tmp_path / f"12_1_{rank}_log.out").touch()
     for other in ("12_10_0_log.out", "12_1_0_result.pkl", "2_1_0_log.out", "12_submission.sh"):
         (tmp_path / other).touch()
-    assert [path.name for path in log_files(tmp_path, "12_1")] == [f"12_1_{rank}_log.out" for rank in (0, 2, 10)]
-    assert log_files(tmp_path, "12") == []
+    assert [path.name for path in jobs.log_files(tmp_path, "12_1")] == [f"12_1_{r}_log.out" for r in (0, 2, 10)]
