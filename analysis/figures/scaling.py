@@ -104,19 +104,12 @@ def train_size(study: Study) -> dict[str, FacetGrid]:
 )
 def gains_over_axis(study: Study) -> dict[str, FacetGrid]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
-    import pandas as pd
-
     if not (found := scaling(study)):
         return {}
     sign = -1 if study.lower_is_better else 1
-    gains = [
-        (each.place, f"{each.label} − {each.base}", seed, value, sign * gain)
-        for each in found.series.values()
-        for value, by_seed in found.gains(each).items()
-        for seed, gain in by_seed.items()
-    ]
-    data = pd.DataFrame(gains, columns=["column", "row", "seed", "x", "value"])
-    return {"scaling": lines(data, found.axis, gain_name(study), f"Gain over {found.axis}")}
+    data = found[1].dropna(subset="gain")
+    data = data.assign(row=data["label"] + " − " + data["over"], value=sign * data["gain"])
+    return {"scaling": lines(data, found[0], gain_name(study), f"Gain over {found[0]}")}
 
 
 def over(study: Study, field: str) -> dict[str, FacetGrid]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from vitinit.analysis import frame
 from vitinit.analysis.pages.difference import holm, pooled_estimate
-from vitinit.analysis.pages.facts import Facts
-from vitinit.analysis.text import escape_markdown, number
+from vitinit.analysis.pages.facts import Facts, short, spread
+from vitinit.analysis.text import count, escape_markdown, number, p_written, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -88,14 +88,16 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"md": escape_markdown, "fixed": _fixed}
+    environment.filters |= {"md": escape_markdown, "fixed": _fixed, "spread": spread, "short": short}
+    environment.filters |= {"signed": signed, "count": count, "p": p_written}
     environment.globals |= {
         "holm": holm,
         "pooled_estimate": pooled_estimate,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
     try:
-        text = environment.get_template(name).render(values)
+        macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
+        text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         where = f"{name}, line {line}" if line else name

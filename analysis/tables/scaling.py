@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from vitinit.analysis import gains
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
@@ -31,76 +29,52 @@ AXES: dict[str, Callable[[RunRecord], float | None]] = {
 """Axes by name, in order of preference where a study varies several at once."""
 
 
-@dataclass(frozen=True)
-class ScalingCurve:
-    """One initialisation over the values of an axis."""
-
-    label: str
-    place: str
-    """Column of the dataset, or the dataset alone where the axis is its size."""
-    rows: dict[float, str]
-    """Row label by value of the axis."""
-    scores: dict[float, pd.Series[float]]
-    """Scores in percent by seed, by value of the axis."""
-    base: str | None
-    """Label of the series that gains are over, on the same dataset; None for that series itself."""
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """All series of a study over its axis."""
-
-    axis: str
-    series: dict[tuple[str, str], ScalingCurve]
-    """By dataset and label, in the order of the tables."""
-
-    def gains(self, each: ScalingCurve) -> dict[float, pd.Series[float]]:
-        """Differences to the base's series by seed, by value of the axis; of seeds that both have."""
-        if each.base is None:
-            return {}
-        base = self.series[each.place, each.base].scores
-        both = {value: (scores - base[value]).dropna() for value, scores in each.scores.items() if value in base}
-        return {value: gain for value, gain in sorted(both.items()) if len(gain)}
-
-
 @lru_cache(maxsize=2)
-def scaling(study: Study, metric: str = "last") -> Scaling | None:
-    """Return the series over the first axis of which two initialisations have three values; None without one."""
+def scaling(study: Study, metric: str = "last") -> tuple[str, pd.DataFrame] | None:
+    """Return the first axis over which two initialisations have three values, and their runs; None without one.
+
+    Beside a run's `row`, `column` (of training images: the dataset), `seed` and `score` stand `x` on the axis, the
+    `label` of its initialisation and that of the one which gains are `over` (none for that one itself), its row and
+    score at this x and seed (`base_row`, `base_score`), and the `gain`.
+    """
     for axis in AXES:
-        series = _series(study, axis, metric)
-        if any(each.base for each in series.values()):
-            return Scaling(axis, series)
+        runs = _series(study, axis, metric)
+        if runs["over"].notna().any():
+            return axis, runs
     return None
 
 
-def _series(study: Study, axis: str, metric: str) -> dict[tuple[str, str], ScalingCurve]:
-    runs = study.runs.assign(cell=study.runs["row"] + study.runs["column"], score=study.runs[METRICS[metric]])
-    done = [study.contents.done[run_id] for run_id in runs["run_id"]]
-    runs["value"] = [AXES[axis](run) for run in done]
-    runs["base"] = [run.spec.base.model_dump_json() for run in done]
-    runs["method"] = [run.spec.method.model_dump_json() if run.spec.method else "" for run in done]
+def _series(study: Study, axis: str, metric: str) -> pd.DataFrame:
+    done = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
+    runs = study.runs.assign(
+        cell=study.runs["row"] + study.runs["column"],
+        score=study.runs[METRICS[metric]],
+        base=[run.spec.base.model_dump_json() for run in done],
+        method=[run.spec.method.model_dump_json() if run.spec.method else "" for run in done],
+    )
+    runs["x"] = [AXES[axis](run) for run in done]
     if axis == "training images":
         runs["column"] = [run.spec.dataset.model_copy(update={"train_size": None}).label for run in done]
-    groups = runs.dropna(subset="value").sort_values("value", kind="stable").groupby(["column", "base", "method"])
-    curves = {
-        key: its
-        for key in runs[["column", "base", "method"]].drop_duplicates().itertuples(index=False, name=None)
-        if key in groups.groups
-        # fewer are no curve; of two cells with the same value other settings differ, too
-        if (its := groups.get_group(key)).value.nunique() >= LEAST_VALUES
-        if (its.groupby("value")["cell"].nunique() == 1).all()
-    }
-    labels = {key: common_label(list(its.groupby("value")["row"].first()), axis) for key, its in curves.items()}
-    found: dict[tuple[str, str], ScalingCurve] = {}
-    for (place, base, method), its in curves.items():
-        first = next((key for key in curves if key[0] == place and not key[2]), None)
-        over = (place, base, "") if method else first
-        if over in labels:
-            rows: dict[float, str] = dict(its.groupby("value")["row"].first())
-            scores: dict[float, pd.Series[float]] = dict(iter(its.set_index("seed").groupby("value")["score"]))
-            label, its_base = labels[place, base, method], None if over == (place, base, method) else labels[over]
-            found.setdefault((place, label), ScalingCurve(label, place, rows, scores, its_base))
-    return found
+    runs["series"] = runs.groupby(["column", "base", "method"], sort=False).ngroup()
+    runs = runs.dropna(subset="x").sort_values(["series", "x", "seed"])
+    # fewer values are no curve; of two cells with the same value other settings differ, too
+    runs["cells"] = runs.groupby(["series", "x"])["cell"].transform("nunique")
+    series = runs.groupby("series")
+    runs = runs[(series["x"].transform("nunique") >= LEAST_VALUES) & (series["cells"].transform("max") == 1)]
+    labels = {number: common_label(list(rows), axis) for number, rows in runs.groupby("series")["row"]}
+    plain = runs[runs["method"] == ""]
+    own, first = plain.groupby(["column", "base"])["series"].min(), plain.groupby("column")["series"].min()
+    where = zip(runs["column"], runs["base"], runs["method"], strict=True)
+    runs["of"] = [own.get((column, base)) if method else first[column] for column, base, method in where]
+    runs = runs.dropna(subset="of")
+    itself = runs["of"] == runs["series"]
+    base = plain[["series", "x", "seed", "row", "score"]]
+    base = base.rename(columns={"series": "of", "row": "base_row", "score": "base_score"})
+    runs = runs.assign(
+        label=runs["series"].map(labels), over=runs["of"].map(labels).mask(itself), of=runs["of"].mask(itself)
+    )
+    runs = runs.merge(base, on=["of", "x", "seed"], how="left")
+    return runs.assign(gain=runs["score"] - runs["base_score"])
 
 
 def common_label(rows: list[str], axis: str) -> str:
@@ -112,46 +86,40 @@ def common_label(rows: list[str], axis: str) -> str:
     return re.sub(rf"[,:\s]*({axis}|{axis.rpartition('.')[2]})?[\s=:]*$", "", common) or rows[0]
 
 
-def slopes(gained: dict[float, pd.Series[float]]) -> pd.Series[float]:
-    """Return the slope of the gain per doubling of the axis, by least squares at each seed that all values have."""
-    import numpy as np
-    import pandas as pd
-
-    table = pd.DataFrame(gained).dropna()
-    x = np.log2(np.array(table.columns, dtype=float))
-    x -= x.mean()
-    return pd.Series(table.to_numpy() @ x / (x @ x), index=table.index)
-
-
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
     """One line per initialisation, a column per value of the axis, and the slope of the gain."""
+    import numpy as np
+    import pandas as pd
+
     from vitinit.analysis.stats import paired, sample
 
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
-    series = found.series.values()
-    several = len({each.place for each in series}) > 1
+    axis, runs = found
+    several = runs["column"].nunique() > 1
     cells: dict[tuple[str, str], TableCell] = {}
-    bases, apart = {}, dict[tuple[str, str], None]()
-    for each in series:
-        row = each.label + f", {each.place}" * several
-        base = found.series[each.place, each.base] if each.base else None
-        if base:
-            bases[row] = base.label + f", {each.place}" * several
-            apart |= {(each.rows[value], base.rows[value]): None for value in found.gains(each)}
-        for value in sorted({value for each in series for value in each.scores}):
-            ours, theirs = each.scores.get(value), base.scores.get(value) if base else None
-            cells[row, f"{found.axis} {value:,.10g}"] = TableCell(sample(ours), gains.compare(ours, theirs))
-        gained, slope = found.gains(each), TableCell()
-        if len(gained) >= LEAST_VALUES and len(by_seed := slopes(gained)):
+    bases = {}
+    for (_, label, place), its in runs.groupby(["series", "label", "column"]):
+        row = f"{label}" + f", {place}" * several
+        if its["over"].notna().all():
+            bases[row] = its["over"].iloc[0] + f", {place}" * several
+        for x in sorted(set(runs["x"])):
+            here = its[its["x"] == x].set_index("seed")
+            pair = paired(here["score"], here["base_score"].dropna())
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(here["score"]), pair)
+        gained, slope = its.pivot(index="seed", columns="x", values="gain").dropna(axis=1, how="all"), TableCell()
+        if len(gained.columns) >= LEAST_VALUES and len(gained := gained.dropna()):
+            doublings = np.log2(gained.columns.to_numpy(dtype=float))
+            by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
             slope = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
+    gains = runs.dropna(subset="gain")
     notes = [
         "Gain: by seed, over the base at the same value of the axis, or of a base over the first base. Gain per "
-        f"doubling: slope of the gain over log2 of {found.axis}, by least squares at each seed.",
-        *not_initialisation_alone(study, apart),
+        f"doubling: slope of the gain over log2 of {axis}, by least squares at each seed.",
+        *not_initialisation_alone(study, dict.fromkeys(zip(gains["row"], gains["base_row"], strict=True))),
         f"Settings and counts: table {study.name}.",
     ]
-    of = f"{subject(study, asked.metric)} by {found.axis}"
+    of = f"{subject(study, asked.metric)} by {axis}"
     return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value")
