@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -35,3 +35,19 @@ class Frozen(BaseModel):
     """Immutable, strict about unknown fields, no NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def named(value: Any) -> Any:
+    """Return `mimetic`, `{name: mimetic, parts: qk}` or `{python: FILE}` as a mapping with a name; else what it is.
+
+    Raises:
+        ValueError: it is a mapping without a name.
+    """
+    if isinstance(value, str):
+        return {"name": value}
+    if not isinstance(value, dict):
+        return value
+    name = value.get("name", value.get("python"))
+    if name is None:
+        raise ValueError("needs a name: NAME, or {name: NAME, ...}")
+    return {"name": name, **{key: each for key, each in value.items() if key not in ("name", "python")}}

@@ -1,20 +1,15 @@
-"""Schedules of the learning rate by name, through timm's schedulers. Imports timm only where one is built.
+"""Schedules of the learning rate by name, as timm's factory of schedulers makes them.
 
 Each begins with the recipe's linear warm-up, which counts as a part of its epochs.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
 from vitinit.benchmark.fields import Count, Frozen, Positive, Share
-
-if TYPE_CHECKING:
-    from timm.scheduler.scheduler import Scheduler
-    from torch.optim import Optimizer
 
 
 class Schedule(Frozen):
@@ -22,33 +17,9 @@ class Schedule(Frozen):
 
     name: str
 
-    def build(self, optimizer: Optimizer, epochs: int, unit: int, lr_min: float, **common: Any) -> Scheduler:
-        """Return timm's scheduler.
-
-        Args:
-            optimizer: its learning rates are set.
-            epochs: of the run.
-            unit: how often the learning rate changes in an epoch.
-            lr_min: where a schedule that decays to an end ends.
-            common: further arguments of timm's schedulers, warm-up among them.
-        """
-        from timm import scheduler
-
-        # a recipe of one epoch has a schedule that does nothing, and no user has to know
-        logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
-        length, common = epochs * unit, {**common, "lr_min": lr_min}
-        if isinstance(self, WSD):  # timm's length is without the warm-up
-            own: dict[str, Any] = {"decay_t": self.decaying(epochs) * unit, "decay_fn": self.shape}
-            return scheduler.WSDLRScheduler(optimizer, t_initial=length - common["warmup_t"], **own, **common)
-        if isinstance(self, Polynomial | Linear):
-            power = self.power if isinstance(self, Polynomial) else 1.0
-            return scheduler.PolyLRScheduler(optimizer, t_initial=length, power=power, **common)
-        if isinstance(self, Step | Constant):
-            every, factor = (self.every, self.factor) if isinstance(self, Step) else (1, 1.0)
-            step = {**common, "warmup_prefix": False}
-            del step["lr_min"]
-            return scheduler.StepLRScheduler(optimizer, decay_t=every * unit, decay_rate=factor, **step)
-        return scheduler.CosineLRScheduler(optimizer, t_initial=length, **common)
+    def arguments(self, epochs: int) -> dict[str, Any]:
+        """Return its arguments for timm's `create_scheduler_v2`, of a run of so many epochs."""
+        return {"sched": self.name}
 
 
 class Cosine(Schedule):
@@ -63,11 +34,19 @@ class Polynomial(Schedule):
     name: Literal["polynomial"] = "polynomial"
     power: Positive = 2.0
 
+    def arguments(self, epochs: int) -> dict[str, Any]:
+        """Return them; the power is timm's `decay_rate`."""
+        return {"sched": "poly", "decay_rate": self.power}
+
 
 class Linear(Schedule):
     """A straight line from `lr` to `min_lr`."""
 
     name: Literal["linear"] = "linear"
+
+    def arguments(self, epochs: int) -> dict[str, Any]:
+        """Return them: a polynomial's."""
+        return {"sched": "poly", "decay_rate": 1.0}
 
 
 class Step(Schedule):
@@ -77,6 +56,10 @@ class Step(Schedule):
     every: Count = 30
     """Epochs, counted from the beginning."""
     factor: Share = 0.1
+
+    def arguments(self, epochs: int) -> dict[str, Any]:
+        """Return them."""
+        return {"sched": "step", "decay_epochs": self.every, "decay_rate": self.factor}
 
 
 class Constant(Schedule):
@@ -97,6 +80,10 @@ class WSD(Schedule):
     def decaying(self, epochs: int) -> int:
         """Return the number of epochs in which it decays."""
         return max(1, round(self.cooldown * epochs))
+
+    def arguments(self, epochs: int) -> dict[str, Any]:
+        """Return them."""
+        return {"sched": "wsd", "decay_epochs": self.decaying(epochs), "decay_fn": self.shape}
 
 
 AnySchedule = Annotated[

@@ -12,7 +12,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
 
-from vitinit.benchmark.fields import Count, Fraction, Frozen, NotNegative, Positive, Rate, Seed, Share, WholeNumber
+from vitinit.benchmark.fields import (
+    Count,
+    Fraction,
+    Frozen,
+    NotNegative,
+    Positive,
+    Rate,
+    Seed,
+    Share,
+    WholeNumber,
+    named,
+)
 from vitinit.benchmark.models import registry
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
@@ -123,12 +134,9 @@ class NamedSpec(Frozen):
     @classmethod
     def _as_in_a_grid(cls, value: Any) -> Any:
         """`lion` and `{name: sgd, momentum: 0.9}` are short for name and params."""
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, dict) and "name" not in value:
-            raise ValueError("needs a name: NAME, or {name: NAME, ...}")
+        value = named(value)
         if isinstance(value, dict) and "params" not in value:
-            return {"name": value["name"], "params": {key: each for key, each in value.items() if key != "name"}}
+            return {"name": value.pop("name"), "params": value}
         return value
 
 

@@ -15,7 +15,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.grids.fitting import misfit, resolve_initializer, sources
 from vitinit.benchmark.grids.parts import HERE, check_recipe, read, resolve_dataset, resolve_model, resolve_recipe
-from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row, named
+from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
@@ -129,7 +129,8 @@ def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(part)
     for name, value in sorted(over.items(), key=lambda field: field[0].count(".")):
         outer, dot, inner = name.partition(".")
-        result[outer] = _with(named(result.get(outer) or {}), {inner: value}) if dot else value
+        before = result.get(outer) or {}
+        result[outer] = _with({"name": before} if isinstance(before, str) else before, {inner: value}) if dot else value
     return result
 
 

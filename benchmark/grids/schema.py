@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from vitinit.benchmark.fields import Frozen, Seed
+from vitinit.benchmark.fields import Frozen, Seed, named
 from vitinit.benchmark.records.store import Layout
 from vitinit.benchmark.spec import RunSpec
 
@@ -58,20 +58,7 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
 """Name of a row, for tables, figures and file names."""
 
 
-def named(value: Any) -> Any:
-    """`mimetic` and `{name: mimetic, beta_qk: 0.5}` both become a mapping with a name, `{python: FILE}` too."""
-    if isinstance(value, dict) and "python" in value and "name" not in value:
-        return {"name": value["python"], **{key: each for key, each in value.items() if key != "python"}}
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _with_name(value: dict[str, Any]) -> dict[str, Any]:
-    if value.get("name") is None:
-        raise ValueError("needs a name: NAME, or {name: NAME, ...}")
-    return value
-
-
-Named = Annotated[dict[str, Any], BeforeValidator(named), AfterValidator(_with_name)]
+Named = Annotated[dict[str, Any], BeforeValidator(named)]
 
 
 class Row(Frozen):

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
+from vitinit.benchmark.records.record import Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
 
 Row = dict[str, Any]
+LEFT_OUT: dict[str, Any] = {
+    **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
+    **dict.fromkeys(("history", "sessions", "probes", "masked", "correct"), True),
+    "init": {
+        **dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True),
+        "placebo": {"treated", "method", "matched", "weights"},
+    },
+}
+"""What other columns hold already, and what has a line a layer, epoch, tensor or image."""
 
 
 def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[Path, int]], list[str]]:
@@ -26,18 +33,15 @@ def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[
     Raises:
         VitinitError: the folder cannot be written.
     """
+    import pandas as pd
+
     runs, epochs, unread = tables(store, studies)
-    written = []
-    for path, rows in ((out / "runs.csv", runs), (out / "epochs.csv", epochs)):
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(column for row in rows for column in row)))
-        writer.writeheader()
-        writer.writerows(rows)
+    written = [(out / "runs.csv", runs), (out / "epochs.csv", epochs)]
+    for path, rows in written:
         with os_errors(f"cannot write {path}"):
             out.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, text.getvalue().encode())
-        written.append((path, len(rows)))
-    return written, unread
+            write_atomically(path, pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\r\n").encode())
+    return [(path, len(rows)) for path, rows in written], unread
 
 
 def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], list[str]]:
@@ -49,7 +53,7 @@ def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], 
         contents = store.read(study)
         unread += contents.problems
         for record in contents.done.values():
-            runs.append(_row(record, ""))
+            runs.append(_row(record, None))
             run: Row = {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed}
             for epoch in record.history:
                 fields = {name: value for name, value in epoch if name not in ("metrics", "headline")}
@@ -70,30 +74,14 @@ def flatten(values: dict[str, Any], prefix: str = "") -> Row:
     return row
 
 
-def _row(outcome: Outcome, reason: str) -> Row:
-    row: Row = {
-        "run_id": outcome.run_id,
-        "study": outcome.study,
-        "row": outcome.row,
-        "status": outcome.status,
-        "reason": reason or None,
-        **flatten(outcome.spec.model_dump(mode="json")),
-    }
-    # What the other columns hold already, and what has a line a layer, epoch, tensor or image.
-    held = ("run_id", "study", "row", "status", "spec", "execution", "environment", "error", "message", "traceback")
-    left_out: dict[str, Any] = dict.fromkeys(
-        (*held, "reason", "history", "sessions", "probes", "masked", "correct"), True
-    )
-    of_init = dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True)
-    left_out["init"] = {**of_init, "placebo": {"treated", "method", "matched", "weights"}}
+def _row(outcome: Outcome, reason: str | None) -> Row:
+    first = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
+    row: Row = {**first, "reason": reason, **flatten(outcome.spec.model_dump(mode="json"))}
     if isinstance(outcome, RunRecord):
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
-        averaged = {} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}
-        row |= {**averaged, **outcome.last.metrics}
-    row |= flatten(outcome.model_dump(mode="json", exclude=left_out))
-    if not isinstance(outcome, SkipRecord):
-        row |= flatten({"execution": outcome.execution, "environment": outcome.environment})
+        row |= ({} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}) | outcome.last.metrics
+    row |= flatten(outcome.model_dump(mode="json", exclude=LEFT_OUT))
     for group in ("method", "init.pseudo_input", "init.real_images", "init.placebo"):
         row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own
     return row

@@ -15,7 +15,6 @@ import numpy as np
 
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import maps_folder, maps_path
-from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, plain
 
 
@@ -71,44 +70,35 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
     path = maps_path(root, record.study, record.run_id)
     try:
         with np.load(path, allow_pickle=False) as arrays:
+            epochs = tuple(int(epoch) for epoch in arrays["epochs"])
             found = AttentionMaps(
-                tuple(int(epoch) for epoch in arrays["epochs"]),
-                arrays["maps"],
-                arrays["grams"],
-                int(arrays["images"]),
-                str(arrays["weights"]),
+                epochs, arrays["maps"], arrays["grams"], int(arrays["images"]), str(arrays["weights"])
             )
     except FileNotFoundError:
         return None
     except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
         raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
-    if problem := _problem(found, record.spec):
-        raise VitinitError(f"{path}: {problem}")
-    return found
-
-
-def _problem(found: AttentionMaps, spec: RunSpec) -> str:
-    """Return the contents of a file that the run cannot have kept; empty where all fits."""
-    if found.epochs[:1] != (0,) or found.epochs[-1] != spec.recipe.epochs:
-        return f"attention maps of epochs {list(found.epochs)[:9]}, not of 0 to {spec.recipe.epochs}"
-    shape = (len(found.epochs), *(spec.model.attention_maps or ()))
+    last, shape = record.spec.recipe.epochs, (len(epochs), *(record.spec.model.attention_maps or ()))
+    if epochs[:1] != (0,) or epochs[-1] != last:
+        raise VitinitError(f"{path}: attention maps of epochs {list(epochs)[:9]}, not of 0 to {last}")
     if found.maps_ELHNN.shape != shape or found.grams_ELBnn.shape[:2] != shape[:2]:
-        return f"no attention maps of {' x '.join(map(str, shape))}, or no Gram matrices of these epochs and layers"
-    return ""
+        raise VitinitError(f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}")
+    return found
 
 
 def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
     """Every file of maps in a study: how many belong to a record and are whole, and a line for each other one."""
-    valid, wrong = 0, list[str]()
-    for path in sorted(maps_folder(root, study).glob("*.npz")):
-        record, why = done.get(path.stem), f"{path}: attention maps without a record"
-        if record is None and (root / study / "unfinished" / path.stem).exists():
-            continue  # its record is to come
+    begun, invalid = root / study / "unfinished", list[str]()
+    files = [path for path in maps_folder(root, study).glob("*.npz") if not (begun / path.stem).exists()]
+    for path in sorted(files):
+        if path.stem not in done:
+            invalid.append(f"{path}: attention maps without a record")
+            continue
         try:
-            maps = record and read_maps(root, record)
-            if record and maps:
-                why = "" if maps.weights == record.weights else f"{path}: of another run than the record: other weights"
+            maps = read_maps(root, done[path.stem])
         except VitinitError as error:
-            why = plain(str(error), 400)
-        valid, wrong = valid + (not why), [*wrong, why] if why else wrong
-    return valid, wrong
+            invalid.append(plain(str(error), 400))
+            continue
+        if maps and maps.weights != done[path.stem].weights:
+            invalid.append(f"{path}: of another run than the record: other weights")
+    return len(files) - len(invalid), invalid

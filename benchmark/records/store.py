@@ -18,7 +18,7 @@ import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -32,9 +32,12 @@ class Unreadable(VitinitError):
     """A file that this user may not read, or that the disk does not give: it may hold a valid record."""
 
 
-SUFFIX = {"done": ".json", "failed": ".failed.json", "skipped": ".skipped.json"}
-
-SUPERSEDES = {"done": ("failed", "skipped"), "failed": ("skipped",), "skipped": ()}
+SUPERSEDES: dict[str, tuple[Literal["failed", "skipped"], ...]] = {
+    "done": ("failed", "skipped"),
+    "failed": ("skipped",),
+    "skipped": (),
+}
+"""By status, the outcomes of a run that one of it takes the place of."""
 
 OLD_S = 600.0
 """A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
@@ -100,20 +103,6 @@ class Contents:
             self.skipped.pop(run_id, None)
 
 
-@dataclass
-class Survey:
-    """Files of a study folder that are not records."""
-
-    unfinished: int = 0
-    """Runs that have begun and left no record yet."""
-    superseded: int = 0
-    """Records that `run --force` put aside."""
-    set_aside: int = 0
-    """Damaged files that were renamed when their run was recorded anew."""
-    leftovers: list[str] = field(default_factory=list)
-    """Temporary files of writers that were killed; they may be deleted."""
-
-
 class Store:
     """The records below one results folder."""
 
@@ -122,13 +111,12 @@ class Store:
 
     def studies(self) -> list[str]:
         """Names of the studies that hold at least one JSON file, or cannot be listed: reading those says why."""
-        return [name for name in self.folders() if self._holds_records(name)]
+        return [name for name in self.folders() if any(self._files(name))]
 
     def folders(self) -> list[str]:
         """Names of all folders below the root, with or without records."""
         try:
-            # Not entry.is_dir(), which raises for a link that leads in a circle.
-            return sorted(entry.name for entry in os.scandir(self.root) if os.path.isdir(entry.path))  # noqa: PTH112
+            return sorted(path.name for path in self.root.iterdir() if path.is_dir())
         except OSError:
             return []
 
@@ -142,47 +130,35 @@ class Store:
         Raises:
             VitinitError: the folder cannot be written, or the outcome does not validate.
         """
+        path = self._path(outcome.study, outcome.run_id, outcome.status)
         try:
             content = to_bytes(outcome)
         except VitinitError as error:
-            raise VitinitError(f"refusing to write {self._path(outcome.study, outcome.run_id)}: {error}") from None
-        path = self._path(outcome.study, outcome.run_id, outcome.status)
+            raise VitinitError(f"refusing to write {path}: {error}") from None
         with os_errors(f"cannot write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._set_aside_invalid(path, outcome.study)
+            _set_aside_invalid(path)
             write_atomically(path, content)
-            for status in SUFFIX:
-                if status in SUPERSEDES[outcome.status]:
-                    with contextlib.suppress(OSError):  # done hides it anyway
-                        earlier = self._path(outcome.study, outcome.run_id, status)
-                        self._set_aside_invalid(earlier, outcome.study)
-                        earlier.unlink(missing_ok=True)
+        for status in SUPERSEDES[outcome.status]:
+            self.remove(outcome.study, outcome.run_id, status)
         return path
 
-    def unskip(self, study: str, run_id: str) -> None:
-        """Forget that a run was skipped: what it lacked has come."""
-        path = self._path(study, run_id, "skipped")
+    def remove(self, study: str, run_id: str, status: Literal["failed", "skipped"]) -> None:
+        """Forget that a run failed or was skipped; a file that cannot be removed is hidden by a done one anyway."""
+        path = self._path(study, run_id, status)
         with contextlib.suppress(OSError):
-            if path.exists():
-                self._set_aside_invalid(path, study)
-                path.unlink(missing_ok=True)
+            _set_aside_invalid(path)
+            path.unlink(missing_ok=True)
 
     def read(self, study: str) -> Contents:
         """Read and validate every file of a study."""
         contents = Contents()
-        folder = self.root / study
-        try:
-            names = sorted(_json_files(folder))
-        except (FileNotFoundError, NotADirectoryError):
-            return contents
-        except OSError as error:
-            contents.problems.append(f"{folder}: cannot be read: {error.strerror or error}")
-            contents.unreadable.append(contents.problems[-1])
-            return contents
-        for name in names:
-            path = folder / name
+        paths, why = self._files(study)
+        if why:
+            contents.problems, contents.unreadable = [why], [why]
+        for path in paths:
             try:
-                outcome = _read(path, study)
+                outcome = _read(path)
             except VitinitError as error:
                 if not os.path.lexists(path):
                     return self.read(study)  # a run ended, and its record is under another name
@@ -221,10 +197,10 @@ class Store:
         Raises:
             VitinitError: a file cannot be read; the message names it.
         """
-        for status in (*SUFFIX, "done"):  # once more at the end: done may have replaced failed meanwhile
+        for status in (*SUPERSEDES, "done"):  # once more at the end: done may have replaced failed meanwhile
             path = self._path(study, run_id, status)
             try:
-                return _read(path, study)
+                return _read(path)
             except Unreadable as error:
                 raise VitinitError(f"{path}: {error}") from None
             except VitinitError:
@@ -242,59 +218,56 @@ class Store:
         Raises:
             VitinitError: a file cannot be renamed.
         """
+        paths = [self._path(study, run_id, status) for status in ("done", "failed")]
+        paths += [maps_path(self.root, study, run_id)]
+        paths += [weights_path(self.root, study, run_id, ema) for ema in (False, True)]
         moved = []
-        for path in (
-            self._path(study, run_id, "done"),
-            self._path(study, run_id, "failed"),
-            maps_path(self.root, study, run_id),
-            weights_path(self.root, study, run_id),
-            weights_path(self.root, study, run_id, ema=True),
-        ):
+        for path in filter(os.path.lexists, paths):
             with os_errors(f"cannot rename {path}"):
-                if os.path.lexists(path):
-                    moved.append(_aside(path, "superseded"))
+                moved.append(_aside(path, "superseded"))
         if moved:
             with contextlib.suppress(OSError):  # the names are right already; only a power cut could undo them
                 sync_folder(self.root / study)
         return moved
 
-    def survey(self, study: str) -> Survey:
-        """Count what a study's folder holds besides its records, and name what killed writers left."""
-        folder, before = self.root / study, time.time() - OLD_S
-        unfinished = [one for one in folder.glob("unfinished/*/") if not (folder / f"{one.name}.json").exists()]
-        superseded, invalid = (len(list(folder.glob(f"*.json.{why}-*"))) for why in ("superseded", "invalid"))
-        survey = Survey(len(unfinished), superseded, invalid)
+    def survey(self, study: str) -> tuple[dict[str, int], list[str]]:
+        """Count what a study's folder holds besides its records, and name what killed writers left.
+
+        Returns:
+            Runs that have begun and left no record yet, records that `run --force` put aside and damaged files that
+            were renamed; and a line for each temporary file, which may be deleted.
+        """
+        folder, leftovers = self.root / study, []
+        counts = {
+            "unfinished": sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/")),
+            "superseded": len(list(folder.glob("*.json.superseded-*"))),
+            "set aside": len(list(folder.glob("*.json.invalid-*"))),
+        }
         for path in sorted(folder.rglob(".*.tmp")):
             with contextlib.suppress(OSError):  # its writer was alive and has finished
-                if path.lstat().st_mtime < before:
-                    survey.leftovers.append(f"{path}: left by a writer that was killed; delete it")
-        return survey
+                if path.lstat().st_mtime < time.time() - OLD_S:
+                    leftovers.append(f"{path}: left by a writer that was killed; delete it")
+        return counts, leftovers
 
-    def _holds_records(self, study: str) -> bool:
+    def _path(self, study: str, run_id: str, status: str) -> Path:
+        return self.root / study / _name(run_id, status)
+
+    def _files(self, study: str) -> tuple[list[Path], str]:
+        """Return the JSON files of a study, and why it cannot be listed."""
+        folder = self.root / study
         try:
-            return bool(_json_files(self.root / study))
+            return sorted(path for path in folder.iterdir() if path.suffix == ".json"), ""
+        except (FileNotFoundError, NotADirectoryError):
+            return [], ""
         except OSError as error:
-            return not isinstance(error, FileNotFoundError)  # else it has just gone
-
-    def _path(self, study: str, run_id: str, status: str = "done") -> Path:
-        return self.root / study / f"{run_id}{SUFFIX[status]}"
-
-    def _set_aside_invalid(self, path: Path, study: str) -> None:
-        """A damaged file where a record is to go is renamed, not overwritten: it may be all that is left."""
-        try:
-            _read(path, study)
-        except Unreadable as error:
-            raise OSError(0, str(error)) from None  # it may be valid, and is not ours to rename
-        except VitinitError:
-            with contextlib.suppress(FileNotFoundError):
-                _aside(path, "invalid")
+            return [], f"{folder}: cannot be read: {error.strerror or error}"
 
 
-def _json_files(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir() if path.suffix == ".json"]
+def _name(run_id: str, status: str) -> str:
+    return f"{run_id}.json" if status == "done" else f"{run_id}.{status}.json"
 
 
-def _read(path: Path, study: str) -> Outcome:
+def _read(path: Path) -> Outcome:
     """Read one file.
 
     Raises:
@@ -306,11 +279,22 @@ def _read(path: Path, study: str) -> Outcome:
         absent = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
         raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
     outcome = from_bytes(data)
-    if path.name != outcome.run_id + SUFFIX[outcome.status]:
+    if path.name != _name(outcome.run_id, outcome.status):
         raise VitinitError(f"holds {outcome.status} run {outcome.run_id}")
-    if outcome.study != study:
+    if outcome.study != path.parent.name:
         raise VitinitError(f"belongs to study {outcome.study!r}")
     return outcome
+
+
+def _set_aside_invalid(path: Path) -> None:
+    """Rename a damaged file where a record is to go, and do not overwrite it: it may be all that is left."""
+    try:
+        _read(path)
+    except Unreadable as error:
+        raise OSError(0, str(error)) from None  # it may be valid, and is not ours to rename
+    except VitinitError:
+        with contextlib.suppress(FileNotFoundError):
+            _aside(path, "invalid")
 
 
 def _aside(path: Path, why: str) -> Path:

@@ -28,18 +28,16 @@ def check(
     wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
     total = 0
     for study in store.folders():
-        contents, survey = store.read(study), store.survey(study)
+        contents, (others, leftovers) = store.read(study), store.survey(study)
         with_maps, wrong_maps = check_maps(store.root, study, contents.done)
         counts = {
             "done": len(contents.done),
             "failed": len(contents.failed),
             "skipped": len(contents.skipped),
-            "unfinished": survey.unfinished,
-            "superseded": survey.superseded,
-            "set aside": survey.set_aside,
+            **others,
             "with attention maps": with_maps,
         }
-        found = [*contents.problems, *survey.leftovers, *wrong_maps]
+        found = [*contents.problems, *leftovers, *wrong_maps]
         if any(counts.values()):
             console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
         total += len(contents.done) + len(contents.failed) + len(contents.skipped)

@@ -301,7 +301,7 @@ def _tidy(todo: Todo) -> None:
         if item.state == "skip":
             store.write(skip(item.cell, setting.study, item.reason))
             continue
-        store.unskip(setting.study, item.cell.run_id)
+        store.remove(setting.study, item.cell.run_id, "skipped")
         folder = claims.folder(setting.root, setting.study, item.cell.run_id)
         if item.state == "done" and folder.exists():
             with suppress(claims.Taken, VitinitError), claims.held(folder, Stop()) as claim:

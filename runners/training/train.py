@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import time
 import warnings
@@ -11,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
+from timm.scheduler import create_scheduler_v2
 from timm.scheduler.scheduler import Scheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
@@ -120,17 +122,19 @@ def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 def scheduler_of(optimizer: torch.optim.Optimizer, recipe: Recipe, steps_per_epoch: int) -> Scheduler:
     """Return the schedule that a recipe names, for the learning rates of an optimiser."""
-    per_step = recipe.schedule_per == "step"
-    unit = steps_per_epoch if per_step else 1
-    return recipe.schedule.build(
+    # a recipe of one epoch has a schedule that does nothing, and no user has to know
+    logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
+    scheduler, _ = create_scheduler_v2(
         optimizer,
-        recipe.epochs,
-        unit,
-        recipe.min_lr,
-        warmup_t=recipe.warmup_epochs * unit,
-        warmup_lr_init=recipe.warmup_lr,
-        t_in_epochs=not per_step,
+        num_epochs=recipe.epochs,
+        min_lr=recipe.min_lr,
+        warmup_lr=recipe.warmup_lr,
+        warmup_epochs=recipe.warmup_epochs,
+        step_on_epochs=recipe.schedule_per == "epoch",
+        updates_per_epoch=steps_per_epoch,
+        **recipe.schedule.arguments(recipe.epochs),
     )
+    return scheduler
 
 
 def train(

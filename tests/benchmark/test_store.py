@@ -1,92 +1,249 @@
-"""What is no record: refused, in which words, never waited for, never counted."""
+"""The folder of records: written whole or not at all, nothing lost, what is no record refused, which outcome counts."""
 
 from __future__ import annotations
 
 import base64
+import errno
+import hashlib
 import json
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from stored_records import REFERENCE, WHOLE, record
+from stored_records import REFERENCE, WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
+from tests.synthetic_masks import dense, history
+from vitinit.analysis.frame import load
+from vitinit.benchmark.files import atomic
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.store import Layout, Store, maps_path, weights_path
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
-
-def problem_with(study: Path, name: str = f"{REFERENCE[0].stem}.json") -> str:
-    """The one line about this file; the valid record beside it is there, and this one is not counted."""
-    contents = Store(study.parent).read("small")
-    assert set(contents.done) == {record(1).run_id}
-    assert not contents.failed
-    assert not contents.skipped
-    (line,) = contents.problems
-    assert line.startswith(f"{study / name}: ")
-    return line.removeprefix(f"{study / name}: ")
+RUN = record().run_id
 
 
-NO_RECORDS = [
-    (WHOLE[:-1], "the digest does not match"),
-    (WHOLE + b" ", "the digest does not match"),
-    (WHOLE[: len(WHOLE) // 2], "has no digest"),
-    (json.dumps(json.loads(WHOLE)).encode(), "has no digest"),
-    (b"", "has no digest"),
-]
+def check(root: Path) -> tuple[int, list[str]]:
+    done = CliRunner().invoke(store_app, ["check", str(root)])
+    return done.exit_code, done.output.splitlines()
 
 
-def test_a_file_that_is_no_record_is_named_in_one_line_and_left_alone(study: Path) -> None:
-    path = study / REFERENCE[0].name
-    for content, message in NO_RECORDS:
+# --- what is no record ---
+
+
+def something_else(path: Path, content: bytes | str) -> None:
+    if isinstance(content, bytes):
         path.write_bytes(content)
-        assert message in problem_with(study)
-        assert path.read_bytes() == content
-    Store(study.parent).write(record())
-    kept = next(study.glob(f"{path.name}.invalid-*"))
-    assert kept.read_bytes() == content
-    assert set(Store(study.parent).read("small").done) == {record(0).run_id, record(1).run_id}
+    elif content == "a folder":
+        path.mkdir()
+    else:
+        path.symlink_to("missing")
 
 
-def test_correct_images_are_bits_in_their_order_and_records_of_before_gain_none() -> None:
-    assert b'"correct"' not in WHOLE
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (WHOLE[:-1], "the digest does not match: damaged, or changed after it was written"),
+        (json.dumps(json.loads(WHOLE)).encode(), "has no digest: cut short, or not written by vitinit"),
+        ("a folder", "cannot be read: Is a directory"),
+        ("a broken link", "cannot be read: No such file or directory"),
+    ],
+)
+def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_one(
+    study: Path, content: bytes | str, message: str
+) -> None:
+    path, store = study / f"{RUN}.json", Store(study.parent)
+    something_else(path, content)
+    contents = store.read("small")
+    assert contents.problems == [f"{path}: {message}"]
+    assert (set(contents.done), contents.failed, contents.skipped) == ({record(1).run_id}, {}, {})
+    assert store.outcome("small", RUN) is None
+    store.write(record())
+    assert set(store.read("small").done) == {RUN, record(1).run_id}
+    (kept,) = study.glob(f"{path.name}.invalid-*")
+    assert kept.is_symlink() or kept.is_dir() or kept.read_bytes() == content
+
+
+def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
+    content = bytearray(WHOLE)
+    for position in [*range(0, len(content), 29), *range(len(content) - 60, len(content))]:
+        content[position] ^= 1 << position % 8
+        with pytest.raises(VitinitError):
+            from_bytes(bytes(content))
+        content[position] ^= 1 << position % 8
+    assert from_bytes(bytes(content)) == record()
+
+
+def test_the_bitmap_of_correct_images_fits_the_accuracy() -> None:
+    assert b'"correct"' not in WHOLE, "records of before gain none"
     right = np.random.default_rng(0).permutation(np.arange(360) < round(record().score * 3.6))
-    found = from_bytes(to_bytes(record(correct=base64.b64encode(np.packbits(right)).decode())))
-    assert isinstance(found, RunRecord)
-    assert found.correct_images == right.tolist()
+    for bits, fits in ((right, True), (~right, False), (np.append(right, [False] * 8), False)):
+        changed = record(correct=base64.b64encode(np.packbits(bits)).decode())
+        if fits:
+            assert from_bytes(to_bytes(changed)) == changed
+        else:
+            with pytest.raises(VitinitError, match="done: correct does not hold the .* % of 360 images"):
+                to_bytes(changed)
 
 
-def test_a_record_under_the_name_of_another_run_or_of_a_failure(study: Path) -> None:
-    for name in ("0123456789abcdef.json", f"{record().run_id}.failed.json"):
-        (study / name).write_bytes(WHOLE)
-        assert f"holds done run {record().run_id}" in problem_with(study, name)
-        (study / name).unlink()
+def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused() -> None:
+    run = dense("Mimetic", (30.123456789, 41.5))
+    assert from_bytes(to_bytes(run)) == run
+    assert (run.metric, run.score, run.best, run.last.scored()) == ("miou", 41.5, (2, 41.5), "mean IoU 41.5%")
+    first, last = history((30.0, 41.5))
+    for rows in (
+        history((30.0, 41.5), also={"test_top1": 50.0}),
+        [first, *history((30.0, 41.5), metric="top1")[1:]],
+        history((30.0, 41.5), on="val"),
+        history((30.0, 100.5)),
+        [first, {**last, "test_miou": None}],
+    ):
+        with pytest.raises(ValueError, match="history"):
+            RunRecord.model_validate_json(json.dumps({**json.loads(run.model_dump_json()), "history": rows}))
 
 
-NO_FILES: list[tuple[Callable[[Path], object], str]] = [
-    (Path.mkdir, "cannot be read: Is a directory"),
-    (lambda path: path.symlink_to("missing"), "cannot be read: No such file or directory"),
-]
+def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study: Path) -> None:
+    Store(study.parent).write(record(2, study="other"))
+    odd, stray = "\x1b]0;owned\x07\n.json", study.parent / "c.json"
+    (study / odd).write_text("{}")
+    stray.write_bytes(WHOLE)
+    fresh, old, deep = study / ".d.json.1.2.tmp", study / ".e.json.1.2.tmp", study / "unfinished/x/.step.ckpt.1.2.tmp"
+    deep.parent.mkdir(parents=True)
+    for path in (fresh, old, deep):
+        path.write_bytes(b"half")
+    for path in (old, deep):
+        os.utime(path, (time.time() - 3600,) * 2)
+    before = sorted(study.parent.rglob("*"))
+    code, lines = check(study.parent)
+    assert (code, sorted(study.parent.rglob("*"))) == (1, before)
+    left = "left by a writer that was killed; delete it"
+    assert lines == [
+        "other: 1 done",
+        "small: 1 done, 1 unfinished",
+        f"invalid: {stray}: not read; records belong into the folder of their study",
+        f"invalid: {study}/?]0;owned? .json: has no digest: cut short, or not written by vitinit",
+        f"invalid: {old}: {left}",
+        f"invalid: {deep}: {left}",
+        f"2 valid records, 4 invalid files in {study.parent}",
+    ]
 
 
-@pytest.mark.parametrize(("make", "message"), NO_FILES, ids=["folder", "broken-link"])
-def test_something_else_than_a_file_is_named(study: Path, make: Callable[[Path], None], message: str) -> None:
-    path = study / REFERENCE[0].name
-    make(path)
-    assert problem_with(study) == message
-    assert Store(study.parent).outcome("small", record().run_id) is None
-    Store(study.parent).write(record())
-    assert len(Store(study.parent).read("small").done) == 2
-    (kept,) = (name for name in study.iterdir() if ".invalid-" in name.name)
-    assert kept.is_symlink() or not kept.is_file()
+# --- writing ---
 
 
-def test_a_name_with_control_characters_cannot_reach_the_terminal(study: Path) -> None:
-    name = "\x1b]0;owned\x07\n.json"
-    (study / name).write_text("{}")
-    assert "has no digest" in problem_with(study, name)
-    said = CliRunner().invoke(store_app, ["check", "--results", str(study.parent)]).output
-    assert "owned" in said
-    assert "\x1b" not in said
-    assert "\x07" not in said
+def test_a_written_record_is_a_json_document_that_ends_in_its_digest(tmp_path: Path) -> None:
+    path = Store(tmp_path).write(record())
+    above, _, end = path.read_bytes().rpartition(b',\n "digest": ')
+    assert end.decode() == f'"{hashlib.blake2b(above, digest_size=16).hexdigest()}"\n}}\n'
+    assert json.loads(above + b"}") == json.loads(record().model_dump_json())
+    later, old = {"val_loss": None, "val_top1": None, "images_per_s": None}, json.loads(REFERENCE[0].read_bytes())
+    assert json.loads(above + b"}")["history"] == [later | epoch for epoch in old["history"]]
+    assert Store(tmp_path).read("small").done == {RUN: record()}
+
+
+def test_an_outcome_that_does_not_validate_is_not_written(tmp_path: Path) -> None:
+    for wrong in (record(run_id="0" * 16), record(seconds=-1.0), record(study="../../elsewhere"), record(history=[])):
+        with pytest.raises(VitinitError, match="refusing to write"):
+            Store(tmp_path / "results").write(wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in study.iterdir()}
+    real = Path.open
+
+    def failing(number: int) -> Callable[..., None]:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        return fail
+
+    def full(path: Path, mode: str, **options: Any) -> Any:
+        """A file on a disk that has just become full."""
+        return real(Path("/dev/full"), "wb", buffering=0) if mode == "xb" else real(path, mode, **options)
+
+    for place, name, fault, number in (
+        (atomic.os, "fsync", failing(errno.EIO), errno.EIO),
+        (Path, "replace", failing(errno.EACCES), errno.EACCES),
+        (Path, "open", full, errno.ENOSPC),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fault)
+            with pytest.raises(VitinitError) as info:
+                Store(study.parent).write(record(1, seconds=1.0))
+        assert str(info.value) == f"cannot write {study / f'{record(1).run_id}.json'}: {os.strerror(number)}"
+        assert {path: path.read_bytes() for path in study.iterdir()} == before
+
+
+# --- several outcomes of one run ---
+
+
+def test_done_wins_over_failed_over_skipped(tmp_path: Path) -> None:
+    run, files = record(), Store(tmp_path)
+    assert files.outcome("small", RUN) is None
+    for outcome in (skipped(run), failed(run), run):
+        files.write(outcome)
+        assert files.outcome("small", RUN) == outcome
+    assert [path.name for path in (tmp_path / "small").iterdir()] == [f"{RUN}.json"]
+    files.write(failed(run))
+    assert (files.outcome("small", RUN), files.read("small").failed) == (run, {})
+    (tmp_path / "small" / f"{RUN}.json").write_bytes(WHOLE[:-30])
+    assert files.outcome("small", RUN) == failed(run), "a damaged record counts as absent"
+
+
+def test_a_failure_hides_a_skip_and_a_damaged_skip_is_kept(tmp_path: Path) -> None:
+    """Both of one run may lie there: the data may be missing now on another machine."""
+    files, path = Store(tmp_path), tmp_path / "small" / f"{RUN}.skipped.json"
+    files.write(failed(record()))
+    files.write(skipped(record()))
+    for contents in (files.read("small"), load([tmp_path]).contents):
+        assert (contents.failed.keys(), contents.skipped) == ({RUN}, {})
+    path.write_bytes(b"damaged")
+    for _ in range(2):
+        files.remove("small", RUN, "skipped")
+    assert [kept.read_bytes() for kept in path.parent.glob(f"{path.name}.invalid-*")] == [b"damaged"]
+    assert not path.exists()
+
+
+def test_supersede_renames_all_files_of_a_run_and_deletes_nothing(tmp_path: Path) -> None:
+    files = Store(tmp_path)
+    paths = [files.write(record()), files.write(failed(record()))]
+    paths += [maps_path(tmp_path, "small", RUN), *(weights_path(tmp_path, "small", RUN, ema) for ema in (False, True))]
+    for path in paths[2:]:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(path.name)
+    before = [path.read_bytes() for path in paths]
+    moved = files.supersede("small", RUN)
+    assert [path.read_bytes() for path in moved] == before
+    assert [path.name.partition(".superseded-")[0] for path in moved] == [path.name for path in paths]
+    assert (files.supersede("small", RUN), files.outcome("small", RUN)) == ([], None)
+    assert check(tmp_path)[1][0] == "small: 2 superseded"
+
+
+# --- what tables need of a grid ---
+
+
+def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
+    files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
+    assert files.layout("small") == Layout()
+    first = Layout(rows=["B", "A\n[é]"], contrasts=[("A\n[é]", "B")], columns=["digits"], title="One")
+    files.write_layout("small", first)
+    assert files.layout("small") == first
+    files.write_layout("small", Layout(rows=["C", "B"], columns=["digits[9]"]))
+    both = Layout(rows=["C", "B", "A\n[é]"], contrasts=first.contrasts, columns=["digits[9]"], title="One")
+    assert files.layout("small") == both, "a label that the grid has no more may have records"
+    assert files.studies() == [], "it is no record"
+    before = path.stat().st_ino
+    files.write_layout("small", both)
+    assert path.stat().st_ino == before, "nothing to put down"
+    for content in (b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
+            files.layout("small")
+        files.write_layout("small", Layout(rows=["A"]))
+        assert files.layout("small").rows == ["A"]
