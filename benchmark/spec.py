@@ -168,6 +168,7 @@ class Recipe(Frozen):
 
     name: str
     epochs: Count
+    """Passes over the training images, those of the warm-up among them."""
     batch_size: Count
     """Images of one optimiser step, over all processes."""
     lr: Positive
@@ -177,6 +178,7 @@ class Recipe(Frozen):
     warmup_epochs: WholeNumber = 0
     """Epochs of linear warm-up, from `warmup_lr` to `lr`."""
     warmup_lr: NotNegative = 0.0
+    """Learning rate at the beginning of the warm-up."""
     schedule: AnySchedule = Cosine()
     """One of `benchmark.schedules` by its name, or a mapping of its name and fields; after a linear warm-up."""
     schedule_per: Literal["epoch", "step"] = "epoch"
@@ -196,6 +198,7 @@ class Recipe(Frozen):
     ema: Rate | None = None
     """Decay, a step, of a moving average of the weights (timm's ModelEmaV3), which is evaluated too. None: off."""
     label_smoothing: Rate = 0.0
+    """Share of each label that is spread over all classes."""
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     """fp32 is IEEE single precision on every device, in convolutions too. tf32, on GPUs only, rounds the inputs of
     matrix products and convolutions to 10 bits of mantissa. bf16 and fp16 are torch's autocast. Initialisers compute

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import Config, GoogleDocstring
-from sphinx.pycode import ModuleAnalyzer
 
 import vitinit
-from vitinit.benchmark.grids.schema import Block, GridFile, Row
-from vitinit.benchmark.models.registry import families
-from vitinit.benchmark.spec import DatasetSpec, Recipe
 
 ROOT = Path(__file__).parents[1]
+GRID = """benchmark.grids.schema.GridFile benchmark.grids.schema.Row benchmark.grids.schema.Block
+benchmark.spec.DatasetSpec benchmark.spec.Recipe
+benchmark.models.vit.ViT benchmark.models.convit.ConViT benchmark.models.convmixer.ConvMixer"""
 PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.dataset benchmark.models.family
 benchmark.metrics.metric benchmark.augmentations.registry benchmark.schedules
 runners.tracking.tracker runners.probes.registry analysis.tables.registry analysis.tables.shared
 analysis.figures.registry slurm.submit slurm.profiles"""
-CHECKED_TYPE = r"Annotated\[(\w+(?:\[[^]]*\])?), [^]]*\]"
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
 
 project = html_title = "vitinit"
@@ -109,15 +106,22 @@ def setup(app: Sphinx) -> None:
 
 
 def _google(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Leave docstrings of attributes alone: Napoleon takes what stands before their first colon as a type."""
+    """Add defaults to fields, whose docstrings Napoleon would take for types up to their first colon."""
     if what not in ("attribute", "data", "property"):
         lines[:] = GoogleDocstring(lines, NAPOLEON, app, what, name, obj, options).lines()
+        return
+    owner, _, attribute = name.rpartition(".")
+    field = getattr(pydoc.locate(owner), "model_fields", {}).get(attribute)
+    if field and not field.is_required():
+        lines += ["", f"Default: ``{field.get_default(call_default_factory=True)!r}``"]
 
 
 def _short(
     app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returns: str
 ) -> tuple:
-    """Shorten names of types where Sphinx cannot read a default."""
+    """Shorten names of types where Sphinx cannot read a default; a model's fields are listed below it."""
+    if hasattr(obj, "model_fields"):
+        return "", returns
     return arguments and re.sub(r"~[\w.]+\.|<function |(?<=<lambda>)>", "", arguments), returns
 
 
@@ -125,11 +129,11 @@ def _completed(app: Sphinx, page: str, text: list[str]) -> None:
     methods = (path for room in ("bases", "methods") for path in sorted(ROOT.glob(f"initializers/{room}/**/[!_]*.py")))
     generated = {
         root_doc: lambda: CONTENTS,
-        "docs/reference/grid-file": _grid_file,
-        "docs/reference/vitinit": lambda: _modules([""]),
-        "docs/reference/plug-ins": lambda: _modules(PLUG_INS.split()),
-        "docs/reference/records": lambda: _modules(["benchmark.records.record"]),
-        "docs/reference/methods": lambda: _modules(
+        "docs/reference/grid-file": lambda: _reference(GRID.split(), "autoclass", "   :undoc-members:"),
+        "docs/reference/vitinit": lambda: _reference([""]),
+        "docs/reference/plug-ins": lambda: _reference(PLUG_INS.split()),
+        "docs/reference/records": lambda: _reference(["benchmark.records.record"]),
+        "docs/reference/methods": lambda: _reference(
             ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in methods
         ),
     }
@@ -137,43 +141,7 @@ def _completed(app: Sphinx, page: str, text: list[str]) -> None:
         text[0] += generated[page]()
 
 
-def _modules(names: Iterable[str]) -> str:
-    """Return a section for each module."""
+def _reference(names: Iterable[str], kind: str = "automodule", options: str = "") -> str:
+    """Return a section for each module or class."""
     modules = [f"vitinit.{name}".rstrip(".") for name in names]
-    return "\n".join(f"## `{name}`\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n" for name in modules)
-
-
-def _grid_file() -> str:
-    parts: list[tuple[str, str, type[BaseModel]]] = [
-        ("The file", "", GridFile),
-        ("A row", "`base` and `method` take a name, or a mapping of a name and [its parameters](methods.md).", Row),
-        ("A block", "", Block),
-        (
-            "A dataset",
-            'A name, or a mapping of these. `{python: "my_data.py:MyData"}` names one of your own.',
-            DatasetSpec,
-        ),
-        ("A recipe", "A name, or a mapping of a name and fields that replace those of the recipe.", Recipe),
-        *((f"A model: `arch: {arch}`", family.__doc__ or "", family) for arch, family in families().items()),
-    ]
-    return "\n".join(f"## {title}\n\n{said}\n\n{_fields(of)}\n" for title, said, of in parts)
-
-
-def _fields(of: type[BaseModel]) -> str:
-    """Return a table of a schema's fields, with the text behind each in the source."""
-    lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
-    for name, field in of.model_fields.items():
-        kind, meaning = "", ""
-        for cls in of.__mro__:
-            if not cls.__module__.startswith("vitinit."):
-                continue
-            source = ModuleAnalyzer.for_module(cls.__module__)
-            source.analyze()
-            kind = kind or re.sub(CHECKED_TYPE, r"\1", source.annotations.get((cls.__name__, name), ""))
-            meaning = meaning or " ".join(source.find_attr_docs().get((cls.__name__, name), []))
-        default = field.get_default(call_default_factory=True)
-        shown = "" if default is PydanticUndefined else f"`{getattr(default, 'name', default)!r}`"
-        lines.append(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{name}`", f"`{kind}`", shown, meaning)) + " |"
-        )
-    return "\n".join(lines)
+    return "\n".join(f"## `{name}`\n\n```{{eval-rst}}\n.. {kind}:: {name}\n{options}\n```\n" for name in modules)

@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from dataset_helpers import NOWHERE, rows
 
 from vitinit.benchmark.datasets.load import load
@@ -47,17 +46,16 @@ def test_a_redrawn_subset_is_another_at_each_draw_and_stratified() -> None:
 
 
 def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
-    whole = load(digits(), 8, NOWHERE)
-    on_val = load(digits(val_size=200, evaluate_on="val"), 8, NOWHERE)
-    on_test = load(digits(val_size=200), 8, NOWHERE)
-    assert torch.equal(on_test.held_out.images, whole.held_out.images)
-    assert torch.equal(on_test.train.images, on_val.train.images)
-    assert len(on_val.held_out.labels) == 200
-    assert len(on_val.train.labels) == 1437 - 200
-    # scikit-learn's digits hold no image twice, so pixels tell images apart
-    training, test = rows(whole.train.images), rows(whole.held_out.images)
-    assert rows(on_val.train.images) | rows(on_val.held_out.images) == training
-    assert not rows(on_val.held_out.images) & test
+    """scikit-learn's digits hold no image twice, so pixels tell images apart."""
+    whole, on_val, on_test = (
+        load(digits(**fields), 8, NOWHERE)
+        for fields in ({}, {"val_size": 200, "evaluate_on": "val"}, {"val_size": 200})
+    )
+    training, test, val = (rows(each.images) for each in (whole.train, whole.held_out, on_val.held_out))
+    assert rows(on_test.held_out.images) == test
+    assert rows(on_val.train.images) == rows(on_test.train.images) == training - val
+    assert (len(on_val.held_out.labels), len(on_val.train.labels), val <= training) == (200, 1437 - 200, True)
+    assert not val & test
     assert len({whole.checksum, on_val.checksum, on_test.checksum}) == 3
     assert on_val.mean == whole.mean
 
