@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, os_errors, refuse_deleted_folder
+from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, os_errors
 
 
 def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
@@ -20,7 +20,6 @@ def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
         out: The folder, or the file, that is written by default in the folder of a study.
     """
     forgiving_terminal()  # before any help is printed
-    refuse_deleted_folder()
     result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     takes_results(result)
     result.add_argument("--study", metavar="NAME", help="this study only (default: all that are found)")

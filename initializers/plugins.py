@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from vitinit.initializers.errors import BrokenFile, ExitRequested, VitinitError, cause, os_errors, unknown_name
+from vitinit.initializers.errors import BrokenFile, VitinitError, cause, os_errors, unknown_name
 
 INITIALIZERS, DATASETS, MODELS, ADAPTERS = GROUPS = (
     "vitinit.initializers",
@@ -33,12 +33,9 @@ INITIALIZERS, DATASETS, MODELS, ADAPTERS = GROUPS = (
 """The entry point groups in which packages name their own."""
 FOLDERS = "VITINIT_METHODS"
 """Environment variable: folders with files of one's own. `vitinit rank` sets it for the processes that it starts."""
-
-
-def look_into_own_folders() -> None:
-    """Let Python look into `FOLDERS`, last: a file there called like a module of ours, or of a library, is not it."""
-    folders = os.environ.get(FOLDERS, "").split(os.pathsep)
-    sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
+OWN_FILE = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @contextmanager
@@ -49,55 +46,21 @@ def contained(what: str) -> Iterator[None]:
         what: who asks for it, as an error message begins.
 
     Raises:
-        ExitRequested: instead.
+        VitinitError: instead.
     """
     try:
         yield
     except SystemExit as error:
-        said = f": {error}" if str(error) else ""
-        raise ExitRequested(f"{what} raised SystemExit{said}, which would end the whole program") from error
+        raise VitinitError(f"{what} raised SystemExit: {error}, which would end the whole program") from error
 
 
-def modules(package: str) -> Iterator[ModuleType]:
-    """Every file of a package, named as package.folder, imported, in the order of their names.
-
-    Raises:
-        BrokenFile: one cannot be imported.
-    """
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        if found.name == f"{package}.__main__":
-            continue
-        try:
-            with contained(found.name):
-                module = importlib.import_module(found.name)
-            yield module
-        except ExitRequested as error:
-            raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
-        except VitinitError:
-            raise
-        except Exception as error:  # a file under construction may raise anything while it is imported
-            raise BrokenFile(f"{found.name} cannot be imported: {cause(error)}") from error
-
-
-def entry_points(group: str) -> Iterator[tuple[str, Any]]:
-    """Load the entry points of a group from installed packages: each with its place, as package.module:NAME.
-
-    Raises:
-        VitinitError: one cannot be loaded.
-    """
-    for entry in importlib.metadata.entry_points(group=group):
-        try:
-            with contained("it"):
-                loaded = entry.load()
-            yield entry.value, loaded
-        except Exception as error:  # a plug-in may raise anything while it is imported
-            raise VitinitError(
-                f"entry point {entry.name!r} ({entry.value}) cannot be loaded: {cause(error)}"
-            ) from error
-
-
-T = TypeVar("T")
-U = TypeVar("U")
+@contextmanager
+def imported(what: str, kind: type[VitinitError] = BrokenFile) -> Iterator[None]:
+    """Say in one line what code of somebody's raises while it is imported."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise kind(f"{what}: {cause(error)}") from error
 
 
 def concrete(base: type) -> Callable[[object], bool]:
@@ -151,43 +114,22 @@ class Registry(Generic[T]):
             VitinitError: It is no valid entry, or its name is taken.
         """
         origin = f"{entry.__module__}.{entry.__qualname__}" if hasattr(entry, "__qualname__") else where
+        origin = re.sub(r"_[0-9a-f]{16}\.", ".", origin)  # a file of one's own may have been edited
         self.check(entry, where or origin)
-        name = self.name(entry) if name is None else name
-        other = self.known.get(name, entry)
-        if other is not entry and not (origin and self.origins.get(name) == origin):
-            where = f"{self.origins.get(name)} and in {where or origin}" if where or origin else self.packages[0]
-            raise VitinitError(f"two {self.noun}s are called {name!r}: in {where}")
+        name = name or self.name(entry)
+        if self.known.get(name, entry) is not entry and self.origins.get(name) != origin:
+            homes = f"{self.origins.get(name) or self.packages[0]} and in {where or origin}"
+            raise VitinitError(f"two {self.noun}s are called {name!r}: in {homes}")
         self.known[name], self.origins[name] = entry, origin
         return entry
 
     def named(self, name: str) -> Callable[[U], U]:
         """Return a decorator that adds a class under a name."""
 
-        def add(entry: U) -> U:
-            self.put(cast(T, entry), name=name)
-            return entry
+        def add(entry: Any) -> Any:
+            return self.put(entry, name=name)
 
         return add
-
-    def search(self) -> None:
-        """Import the files of the packages and load the entry points, if that has not been done.
-
-        Raises:
-            BrokenFile: One of them cannot be used.
-        """
-        if self.searched:
-            return
-        try:
-            for package in self.packages:
-                for module in modules(package):
-                    for attribute, value in list(vars(module).items()) if self.collect else ():
-                        if self.accepts(value):
-                            self.put(value, f"{module.__name__}.{attribute}")
-            for where, value in entry_points(self.group) if self.group else ():
-                self.load(value, where)
-        except VitinitError as error:
-            raise error if isinstance(error, BrokenFile) else BrokenFile(str(error)) from error
-        self.searched = True
 
     def load(self, value: Any, where: str) -> T:
         """Add a value that is named from outside.
@@ -198,6 +140,28 @@ class Registry(Generic[T]):
         if not self.accepts(value):
             raise VitinitError(f"{where} is not {self.wanted}")
         return self.put(value, where)
+
+    def search(self) -> None:
+        """Import the files of the packages and load the entry points, if that has not been done.
+
+        Raises:
+            BrokenFile: One of them cannot be used.
+        """
+        if self.searched:
+            return
+        for package in self.packages:
+            for file in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+                if file.name.endswith(".__main__"):
+                    continue
+                with imported(f"{file.name} cannot be imported"):
+                    found = vars(importlib.import_module(file.name))
+                    for attribute, value in list(found.items()) if self.collect else ():
+                        if self.accepts(value):
+                            self.put(value, f"{file.name}.{attribute}")
+        for entry in importlib.metadata.entry_points(group=self.group) if self.group else ():
+            with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
+                self.load(entry.load(), entry.value)
+        self.searched = True
 
     def by_name(self) -> dict[str, T]:
         """All entries, in their order."""
@@ -222,20 +186,16 @@ class Registry(Generic[T]):
 
 # --- files of one's own -----------------------------------------------------------------------------------------------
 
-PREFIX = "vitinit_own_file_"
-"""Prefix of the names of such modules in this process."""
-IN_A_GRID = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
-PINNED = re.compile(r"(?P<file>[^/\\]+\.py):(?P<attribute>\w+)@(?P<digest>[0-9a-f]{16})")
-
 
 def in_a_file(name: str) -> bool:
     """Return True for `path/to/file.py:NAME`, with or without the digest."""
-    return IN_A_GRID.fullmatch(name) is not None
+    return OWN_FILE.fullmatch(name) is not None
 
 
 def is_pinned(name: str) -> bool:
-    """Return True for a name as a spec holds it."""
-    return PINNED.fullmatch(name) is not None
+    """Return True for a name as a spec holds it: a file without its folder, with the digest."""
+    match = OWN_FILE.fullmatch(name)
+    return match is not None and match["digest"] is not None and "/" not in name
 
 
 def pinned(name: str, folder: Path) -> str:
@@ -248,45 +208,44 @@ def pinned(name: str, folder: Path) -> str:
         folder: that relative paths begin in.
 
     Raises:
-        VitinitError: there is no such file, nothing in it has this name, or its content is not the one that is named.
+        VitinitError: there is no such file, or its content is not the one that is named.
     """
-    match = IN_A_GRID.fullmatch(name)
+    match = OWN_FILE.fullmatch(name)
     if not match:
         if re.search(r"\.py(:|$)", name):
             raise VitinitError(f"{name!r}: write path/to/file.py:NAME")
         return name
     file = (folder / match["path"]).absolute()
     with os_errors(f"cannot read {file}"):
-        content = file.read_bytes()
-    text = content.decode("utf-8", errors="replace")
-    if not re.search(rf"\b{re.escape(match['attribute'])}\b", text):
-        defined = re.findall(r"^(?:class|def) (\w+)|^(\w+) *=", text, re.MULTILINE)
-        raise unknown_name(f"name in {match['path']}", match["attribute"], (one or other for one, other in defined))
-    digest = _digest(content)
+        digest = _digest(file.read_bytes())
     if match["digest"] not in (None, digest):
         raise VitinitError(f"{name}: {file} has another content now ({digest}); leave @{match['digest']} out to use it")
-    before = filter(None, os.environ.get(FOLDERS, "").split(os.pathsep))
-    os.environ[FOLDERS] = os.pathsep.join(dict.fromkeys([str(file.parent), *before]))
+    os.environ[FOLDERS] = os.pathsep.join(dict.fromkeys([str(file.parent), *_folders()]))
     return f"{file.name}:{match['attribute']}@{digest}"
 
 
 def load(name: str) -> Any:
-    """Return what a name as a spec holds it stands for.
+    """Return what `package.module:NAME`, or a file's name as a spec holds it, stands for.
 
     Raises:
-        VitinitError: no file with this content is here, or it cannot be imported, or has no such name.
+        VitinitError: it cannot be imported, or no file with this content is here, or it has no such name.
     """
-    match = PINNED.fullmatch(name)
-    assert match, name
-    module = _module(match["file"], match["digest"])
-    if not hasattr(module, match["attribute"]):
-        raise unknown_name(f"name in {match['file']}", match["attribute"], (n for n in vars(module) if n[0] != "_"))
-    return getattr(module, match["attribute"])
+    sys.path.extend(
+        folder for folder in _folders() if folder not in sys.path
+    )  # last: a file there called like a library is not it
+    home, _, attribute = name.partition("@")[0].partition(":")
+    if is_pinned(name):
+        found = vars(_module(home, name.rpartition("@")[2]))
+    else:
+        with imported(f"{name!r} cannot be loaded", VitinitError):
+            found = vars(importlib.import_module(home))
+    if attribute not in found:
+        raise unknown_name(f"name in {home}", attribute, (each for each in found if each[0] != "_"))
+    return found[attribute]
 
 
-def same_file(one: str, other: str) -> bool:
-    """Return True where two modules are a file of one's own before and after it was edited."""
-    return one.startswith(PREFIX) and one.rpartition("_")[0] == other.rpartition("_")[0]
+def _folders() -> list[str]:
+    return [folder for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
 
 
 def _digest(content: bytes) -> str:
@@ -294,36 +253,22 @@ def _digest(content: bytes) -> str:
 
 
 def _module(file: str, digest: str) -> ModuleType:
-    called = f"{PREFIX}{re.sub(r'[^0-9A-Za-z]', '_', file)}_{digest}"
+    called = f"vitinit_own_file_{re.sub(r'[^0-9A-Za-z]', '_', file)}_{digest}"
     if called in sys.modules:
         return sys.modules[called]
-    folders = [*filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)), str(Path.cwd())]
-    for folder in dict.fromkeys(folders):
-        path = Path(folder) / file
+    folders = [*_folders(), str(Path.cwd())]
+    for path in (Path(folder) / file for folder in folders):
         if path.is_file() and _digest(path.read_bytes()) == digest:
-            return import_file(path, called)
+            spec: Any = importlib.util.spec_from_file_location(called, path)
+            module = sys.modules[called] = importlib.util.module_from_spec(spec)
+            try:
+                with imported(f"{path} cannot be imported"):
+                    spec.loader.exec_module(module)
+            except BrokenFile:
+                del sys.modules[called]
+                raise
+            return module
     raise VitinitError(
         f"there is no {file} with the content that is named ({digest}); it was looked for in {', '.join(folders)}; "
         f"{FOLDERS}=FOLDER says where it is"
     )
-
-
-def import_file(path: Path, called: str) -> ModuleType:
-    """Import a file as a module of this name.
-
-    Raises:
-        BrokenFile: it raises an error.
-    """
-    look_into_own_folders()  # for what it imports from beside it
-    found = importlib.util.spec_from_file_location(called, path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules[called] = module
-    try:
-        with contained(path.name):
-            found.loader.exec_module(module)
-    except Exception as error:  # a file under construction may raise anything while it is imported
-        del sys.modules[called]
-        raise BrokenFile(f"{path} cannot be imported: {cause(error)}") from error
-    return module

@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
-import importlib
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor, nn
 
-from vitinit.initializers import plugins
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
-from vitinit.initializers.errors import VitinitError, cause, explain, unknown_name
-from vitinit.initializers.plugins import INITIALIZERS, Registry, contained, look_into_own_folders
+from vitinit.initializers.errors import VitinitError, explain, unknown_name
+from vitinit.initializers.plugins import INITIALIZERS, Registry, contained, load
 from vitinit.initializers.report import LayerStart, PlaceboReport
 from vitinit.initializers.transaction import named_tensors, same
 
@@ -88,8 +85,6 @@ class Initializer(BaseModel):
     names is an error."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
-    condition: ClassVar[str] = ""
-    """Condition for fitting a model, where the default parameters do not say; shown to people."""
     later: ClassVar[dict[str, Any]] = {}
     """Parameters that came after the first records, each with its default, which leaves a run as it was before.
 
@@ -240,33 +235,16 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
 
 
 def _check(cls: type[Initializer], where: str) -> None:
-    what = f"initializer class {cls.__qualname__}"
     missing = [*([] if hasattr(cls, "name") else ["name"]), *sorted(cls.__abstractmethods__)]
     if not (cls.touches or cls.sets):
         missing.append("touches or sets")
     if missing:
-        raise VitinitError(f"{what} needs {', '.join(missing)}")
-    if (
-        not isinstance(cls.touches, tuple)
-        or not isinstance(cls.sets, tuple)
-        or not set(cls.sets) <= set(get_args(Part))
-    ):
-        parts = ", ".join(get_args(Part))
-        raise VitinitError(f"{what}: `touches` must be a tuple of patterns, `sets` one of some of {parts}")
-    own = cls.model_construct().__dict__
-    for parameter, value in cls.later.items():
-        if parameter not in own or own[parameter] != value:
-            raise VitinitError(
-                f"{what}: `later` names {parameter!r}, which must be a parameter whose default is {value!r}"
-            )
-    for parameter, default in own.items():
-        try:
-            TypeAdapter(Any).dump_python(default, mode="json", warnings="error")
-        except Exception as error:  # of many types
-            raise VitinitError(
-                f"{what}: the default of {parameter!r}, of type {type(default).__name__}, cannot be recorded: write a "
-                "plain Python number, text, list or mapping"
-            ) from error
+        raise VitinitError(f"initializer class {cls.__qualname__} needs {', '.join(missing)}")
+    if not (isinstance(cls.touches, tuple) and isinstance(cls.sets, tuple) and {*cls.sets} <= {*get_args(Part)}):
+        raise VitinitError(
+            f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns, `sets` one of some of "
+            f"{', '.join(get_args(Part))}"
+        )
     _source_hash(cls)
 
 
@@ -286,19 +264,11 @@ def register(cls: AnyInitializer) -> AnyInitializer:
     """Class decorator: make an initialiser available under its `name`.
 
     Raises:
-        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `later`
-            that is not its defaults or a `sets` of unknown parts, or the name is taken by another class.
+        VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `sets` of
+            unknown parts, or the name is taken by another class.
     """
-    _forget_before_edit(cls)
     REGISTRY.put(cls)
     return cls
-
-
-def _forget_before_edit(cls: Any) -> None:
-    """Forget the class that a file of one's own had before it was edited."""
-    other = REGISTRY.known.get(getattr(cls, "name", ""))
-    if other is not None and other is not cls and plugins.same_file(cls.__module__, other.__module__):
-        del REGISTRY.known[other.name]
 
 
 @cache
@@ -320,7 +290,6 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
 
 def names(kind: Literal["base", "method"] | None = None) -> list[str]:
     """Names of all initialisers, or of the bases or the methods alone."""
-    look_into_own_folders()
     return [name for name, cls in REGISTRY.by_name().items() if kind in (None, cls.kind)]
 
 
@@ -330,40 +299,12 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     Raises:
         VitinitError: nothing is called that, or it is of the other kind.
     """
-    look_into_own_folders()
-    REGISTRY.search()
-    if ":" in name:
-        module, _, attribute = name.partition(":")
-        if module.endswith(".py") and not plugins.is_pinned(name):
-            raise VitinitError(f"initializer {name!r}: a grid and vitinit rank take a file, and nothing else does")
-        try:
-            with contained(f"module {module!r}"):
-                if plugins.is_pinned(name):
-                    found = plugins.load(name)
-                else:
-                    found = getattr(importlib.import_module(_today(module)), attribute)
-        except VitinitError:
-            raise
-        except Exception as error:  # a plug-in may raise anything while it is imported
-            raise VitinitError(f"initializer {name!r} cannot be loaded: {cause(error)}") from error
-        _forget_before_edit(found)
-        cls = REGISTRY.load(found, name)
-    elif name in REGISTRY.known:
-        cls = REGISTRY.known[name]
-    else:
+    if name not in REGISTRY.by_name() and ":" not in name:
         raise unknown_name(kind or "initializer", name, names(kind))
+    cls = REGISTRY.load(load(name), name) if ":" in name else REGISTRY.known[name]
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls
-
-
-def _today(module: str) -> str:
-    """Return the module's name; grids and records of before `vitinit` was one package name ours without it."""
-    try:
-        ours = module.startswith("initializers.") and find_spec(f"vitinit.{module}")
-    except ModuleNotFoundError:  # of a folder below
-        ours = None
-    return f"vitinit.{module}" if ours else module
 
 
 def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
@@ -399,9 +340,3 @@ def _boolean_as_number(params: Mapping[str, Any], built: BaseModel) -> str:
         if isinstance(given, Mapping) and isinstance(taken, BaseModel) and (inner := _boolean_as_number(given, taken)):
             return f"{field}.{inner}"
     return ""
-
-
-def choices(annotation: Any) -> list[Any]:
-    """The values of a `Literal`, alone or in a union; none of any other type."""
-    parts = get_args(annotation)
-    return list(parts) if get_origin(annotation) is Literal else [value for part in parts for value in choices(part)]

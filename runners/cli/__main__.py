@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-from vitinit.initializers.errors import refuse_deleted_folder
-
 
 def main() -> None:
     """Entry point: one line and exit code 2 where something is missing."""
@@ -17,7 +15,6 @@ def main() -> None:
     except ModuleNotFoundError as error:  # `vitinit.initialize` does without
         print(f"error: the command vitinit needs {error.name}: pip install 'vitinit[benchmark]'", file=sys.stderr)
         sys.exit(2)
-    refuse_deleted_folder()
     command()
 
 

@@ -43,16 +43,6 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(recor
     assert vitinit("status", "tiny.yaml")[0] == 0
 
 
-@pytest.mark.parametrize("module", ["vitinit.runners.cli", "vitinit.analysis.tables"])
-def test_a_deleted_working_folder_is_one_line(module):
-    Path("gone").mkdir()
-    code = "import sys, os, runpy; os.chdir('gone'); os.rmdir('../gone'); sys.argv = ['x', '--help']\n"
-    code += f"runpy.run_module({module!r}, run_name='__main__')"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stderr.count("\n"), "deleted" in done.stderr) == (2, 1, True), done.stderr
-
-
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_an_output_that_is_full_or_closed_is_no_traceback():
