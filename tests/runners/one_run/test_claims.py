@@ -4,10 +4,9 @@ import errno
 import multiprocessing
 import os
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import suppress
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
@@ -16,54 +15,32 @@ from tests.processes import PATIENCE, until
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from vitinit.runners.one_run import claims
-from vitinit.runners.basics.stop import Stop
-with claims.held(Path(sys.argv[1]), Stop()):
-    print("held", flush=True)
-    time.sleep(600)
-"""
+FORK = multiprocessing.get_context("fork")
 
 
-@pytest.fixture
-def holder(tmp_path):
-    """A process that holds a claim on tmp_path / 'run'."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-        text=True,
-    )
-    assert process.stdout.readline() == "held\n"
-    yield process
-    process.kill()
-    process.wait()
+def _hold(folder: Path, held: Event) -> None:
+    with claims.held(folder, Stop()):
+        held.set()
+        time.sleep(600)
 
 
-def test_a_live_claim_is_respected_and_that_of_a_killed_process_is_taken_over_at_once(tmp_path, holder):
-    with pytest.raises(claims.Taken, match=f"pid {holder.pid}"), claims.held(tmp_path / "run", Stop()):
+def test_a_live_claim_is_respected_and_that_of_a_killed_process_is_taken_over_at_once(tmp_path):
+    held = FORK.Event()
+    holder = FORK.Process(target=_hold, args=(tmp_path, held), daemon=True)
+    holder.start()
+    assert held.wait(PATIENCE)
+    with pytest.raises(claims.Taken, match=f"pid {holder.pid}"), claims.held(tmp_path, Stop()):
         pass
-    assert claims.live(tmp_path / "run").pid == holder.pid
+    assert claims.live(tmp_path).pid == holder.pid
     holder.kill()  # not waited for: its pid is still there
-    until(lambda: claims.live(tmp_path / "run") is None, "the claim of a zombie")
-    holder.wait()
-    assert claims.live(tmp_path / "run") is None
-    with claims.held(tmp_path / "run", Stop()):
-        assert claims.live(tmp_path / "run").pid == os.getpid()
-
-
-def test_a_released_claim_can_be_taken_by_the_same_process(tmp_path):
+    until(lambda: claims.live(tmp_path) is None, "the claim of a zombie")
     for number in (1, 2, 3):
         with claims.held(tmp_path, Stop()) as claim:
             claim.update(number, 10, "top-1 12.5%", 60.0)
-            assert (
-                claims.live(tmp_path)
-                .describe()
-                .endswith(f"pid {os.getpid()}, epoch {number}/10, top-1 12.5%, about {10 - number} min 0 s left")
-            )
+            said = f"pid {os.getpid()}, epoch {number}/10, top-1 12.5%, about {10 - number} min 0 s left"
+            assert claims.live(tmp_path).describe().endswith(said)
         assert claims.live(tmp_path) is None
+    holder.join()
 
 
 @pytest.mark.parametrize(("silent_for", "taken"), [(0.5, True), (1.5, False)])
@@ -89,15 +66,6 @@ def test_where_no_lock_reaches_the_heartbeat_decides(tmp_path, monkeypatch, wher
     else:
         with claims.held(tmp_path, Stop()) as claim:
             assert claims.live(tmp_path).since == claim.owner.since
-
-
-def test_a_run_that_another_machine_has_let_go_is_free_at_once(tmp_path):
-    with claims.held(tmp_path, Stop()) as claim:
-        owner = claim.owner
-    claim.path.write_text(owner.model_copy(update={"machine": "far away", "released": True}).model_dump_json())
-    assert claims.live(tmp_path) is None
-    with claims.held(tmp_path, Stop()):
-        assert claims.live(tmp_path).machine == owner.machine
 
 
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
@@ -141,15 +109,14 @@ def _race(root: Path, start, winners) -> None:
 
 @pytest.mark.long
 def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
-    context = multiprocessing.get_context("fork")
     for race in range(RACES):
         (tmp_path / str(race)).mkdir()
     for race in range(1, RACES, 2):
         stale = tmp_path / str(race) / claims.CLAIM
         stale.write_text("{}")
         os.utime(stale, (1, 1))
-    start, winners = context.Barrier(8), context.Queue()
-    racers = [context.Process(target=_race, args=(tmp_path, start, winners), daemon=True) for _ in range(8)]
+    start, winners = FORK.Barrier(8), FORK.Queue()
+    racers = [FORK.Process(target=_race, args=(tmp_path, start, winners), daemon=True) for _ in range(8)]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -182,8 +149,7 @@ def _claim_and_finish(folder: Path, times: int) -> None:
 
 
 def test_claiming_while_others_finish_is_never_an_error(tmp_path):
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_claim_and_finish, args=(tmp_path / "run", 300), daemon=True) for _ in range(4)]
+    processes = [FORK.Process(target=_claim_and_finish, args=(tmp_path / "run", 300), daemon=True) for _ in range(4)]
     for process in processes:
         process.start()
     for process in processes:

@@ -27,21 +27,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 optimizers.register("asgd")(torch.optim.ASGD)  # as a file in the folder does
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=1, heads=2, position="learned", pool="token")
-RESUMED: list[dict[str, Any]] = [
-    {"name": "sgd", "momentum": 0.8, "nesterov": False},
-    {"name": "lion"},
-    {"name": "muon"},
-    {"name": "adamuon"},
-    {"name": "adamw", "amsgrad": True},
-    {"name": "adafactorbv"},  # momentum in bf16
-    {"name": "lambc"},
-    {"name": "adan"},
-    {"name": "nadam"},
-    {"name": "mars"},
-    {"name": "adoptc"},
-    {"name": "rmsproptf"},
-    {"name": "asgd"},
-]
 """Of different kinds, and one that timm has not."""
 
 

@@ -46,10 +46,6 @@ def recipe(**fields) -> Recipe:
     return Recipe(**settings)
 
 
-def timeless(history) -> list[dict]:
-    return [row.model_dump(exclude={"seconds", "images_per_s"}) for row in history]
-
-
 def initialised(seed=0, base="kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of):
     built = build_model(model, 2)
     chosen = registry.build(method, of) if method else None
@@ -97,21 +93,6 @@ def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_
     other = Recorder(initialised(1))
     fit(other, data, settings, 1)
     assert not set(other.seen) & set(seen[0])
-
-
-def test_the_same_spec_gives_the_same_bits_whatever_the_global_generators_hold(data):
-    dropping = MODEL.model_copy(update={"drop_path_rate": 0.3, "drop_rate": 0.2})
-    torch.manual_seed(1)
-    first, history = run(data, recipe(), model=dropping)
-    torch.manual_seed(2)
-    state = torch.get_rng_state()
-    second, again = run(data, recipe(), model=dropping)
-    assert torch.equal(torch.get_rng_state(), state)
-    for name, value in first.state_dict().items():
-        assert torch.equal(value, second.state_dict()[name]), name
-    assert timeless(history) == timeless(again)
-    other, _ = run(data, recipe(), seed=1, model=dropping)
-    assert not torch.equal(first.head.weight, other.head.weight)
 
 
 def test_evaluation_counts_every_test_image_once(data):
@@ -213,10 +194,8 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
 def test_a_fingerprint_sees_every_bit():
     model = nn.BatchNorm1d(3)
     seen = {fingerprint(model)}
-    for tensor in (model.weight, model.bias, model.running_mean, model.running_var, model.num_batches_tracked):
-        with torch.no_grad():
-            flat = tensor.view(-1)
-            bits = flat.view(torch.int32) if tensor.is_floating_point() else flat
-            bits[-1] ^= 1
+    for tensor in model.state_dict().values():
+        bits = tensor.view(-1).view(torch.int32) if tensor.is_floating_point() else tensor.view(-1)
+        bits[-1] ^= 1
         seen.add(fingerprint(model))
     assert len(seen) == 6
