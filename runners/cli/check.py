@@ -68,14 +68,11 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
 
 
 def _of_python(named: str) -> Any:
-    """Return what a file or a package calls so."""
-    if plugins.in_a_file(named):
-        sys.path.append(str(Path(named.rpartition(":")[0]).absolute().parent))  # for what lies beside it
-        return plugins.load(plugins.pinned(named, Path.cwd()))
+    """Return what a file or a package calls so; a file may import what lies beside it."""
     from vitinit.benchmark.models.named import PythonModel
 
-    sys.path.append(str(Path.cwd()))
-    return PythonModel(python=named, image_size=32).constructor
+    sys.path += [str(Path(named.rpartition(":")[0]).absolute().parent), str(Path.cwd())]
+    return PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
 
 
 def _of_timm(name: str, classes: int | None, image_size: int | None) -> nn.Module:

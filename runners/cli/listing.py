@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -20,17 +19,14 @@ from vitinit.runners.options import console, print_table
 
 SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
-NUMBERS = "training", "test", "classes", "width", "depth", "heads", "epochs", "batch"
-"""Headings of columns that are flush right."""
 
 
 @dataclass(frozen=True)
 class Listing:
     """Entries of one kind."""
 
-    headings: tuple[str, ...]
-    rows: Mapping[str, tuple[object, ...]]
-    """Cells of the table, by name."""
+    texts: Mapping[str, str]
+    """What each is, by name."""
     hint: str
     """The line below the table: where the names go, and what else there is."""
     details: Callable[[str], BaseModel | type[BaseModel] | str] | None = None
@@ -45,15 +41,15 @@ def list_(
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     listing = KINDS[kind]()
-    chosen = fnmatch.filter(listing.rows, name or "*")
+    chosen = fnmatch.filter(listing.texts, name or "*")
     if not chosen:
-        raise unknown_name(kind.removesuffix("s"), str(name), listing.rows)
-    if listing.details and name in listing.rows:
+        raise unknown_name(kind.removesuffix("s"), str(name), listing.texts)
+    if listing.details and name in listing.texts:
         found = listing.details(str(name))
         text = found if isinstance(found, str) else _values(found) if isinstance(found, BaseModel) else _class(found)
         console.print(*text.splitlines(), sep="\n")
         return
-    print_table(listing.headings, [(each, *map(str, listing.rows[each])) for each in chosen], NUMBERS)
+    print_table((kind.removesuffix("s"), "what it is"), [(each, listing.texts[each]) for each in chosen])
     console.print(*listing.hint.splitlines(), sep="\n")
 
 
@@ -82,12 +78,16 @@ def _text(documented: object) -> str:
     return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
+def _texts(described: Mapping[str, object]) -> dict[str, str]:
+    return {name: _text(each) for name, each in described.items()}
+
+
 def _initializers() -> Listing:
     from vitinit.initializers import registry
 
-    rows = {name: (registry.get(name).kind, _text(registry.get(name))) for name in registry.names()}
-    hint = "Parameters of one: vitinit list initializers NAME"
-    return Listing(("initializer", "kind", "what it is"), rows, hint, registry.get)
+    classes = {name: registry.get(name) for name in registry.names()}
+    texts = {name: f"{cls.kind}: {_text(cls)}" for name, cls in classes.items()}
+    return Listing(texts, "Parameters of one: vitinit list initializers NAME", classes.__getitem__)
 
 
 def _datasets() -> Listing:
@@ -96,34 +96,29 @@ def _datasets() -> Listing:
     from vitinit.benchmark.grids import parts
     from vitinit.benchmark.spec import WITH_PATH
 
-    rows = {}
+    texts = {}
     for name in registry.names():
         dataset = registry.get(name)
-        counts = [f"{count:,}" if count else "" for count in (*(dataset.images or (None, None)), dataset.classes)]
         if name in WITH_PATH:
-            said = f"{name}:{WITH_PATH[name]}: {_text(type(dataset))}"
-        else:
-            reason = registry.unavailable(parts.resolve_dataset({"name": name}), data_dir(None))
-            said = (reason or "available").removeprefix(f"{name} is ")
-        rows[name] = (*counts, said)
-    return Listing(("dataset", "training", "test", "classes", ""), rows, "In a grid: datasets: [digits, folder:PATH]")
+            texts[name] = f"{name}:{WITH_PATH[name]}: {_text(type(dataset))}"
+            continue
+        reason = registry.unavailable(parts.resolve_dataset({"name": name}), data_dir(None)) or "available"
+        train, test = dataset.images or ("?", "?")
+        sizes = f"{dataset.classes} classes, {train} training and {test} test images"
+        texts[name] = f"{sizes}; {reason.removeprefix(f'{name} is ')}"
+    return Listing(texts, "In a grid: datasets: [digits, folder:PATH]")
 
 
 def _models() -> Listing:
     from vitinit.benchmark.grids.parts import resolve_model
     from vitinit.benchmark.models import registry
 
-    columns = "arch", "width", "depth", "heads"
-    rows = {}
-    for name, fields in registry.presets().items():
-        rest = ", ".join(f"{key} {value}" for key, value in fields.items() if key not in columns)
-        rows[name] = (*(fields.get(key, "") for key in columns), rest)
+    specs = {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
     return Listing(
-        ("preset", "family", "width", "depth", "heads", "besides"),
-        rows,
+        {name: spec.describe() for name, spec in specs.items()},
         "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
         "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
-        lambda name: resolve_model({"preset": name, **SIZES}),
+        specs.__getitem__,
     )
 
 
@@ -131,13 +126,10 @@ def _fits() -> Listing:
     from vitinit.benchmark.grids.fitting import fits
 
     verdicts = fits()
-
-    def details(name: str) -> str:
-        return "\n".join(f"{arch}: {f'no, {misfit}' if misfit else 'yes'}" for arch, misfit in verdicts[name].items())
-
-    rows = {name: tuple("no" if misfit else "yes" for misfit in row.values()) for name, row in verdicts.items()}
-    hint = "Asked of the smallest preset. Why: vitinit list fits NAME"
-    return Listing(("initializer", *next(iter(verdicts.values()))), rows, hint, details)
+    lines = {name: [f"{arch}: {why or 'yes'}" for arch, why in row.items()] for name, row in verdicts.items()}
+    texts = {name: ", ".join(arch for arch, why in row.items() if not why) for name, row in verdicts.items()}
+    hint = "Families whose smallest preset it fits. Why not others: vitinit list fits NAME"
+    return Listing(texts, hint, lambda name: "\n".join(lines[name]))
 
 
 def _recipes() -> Listing:
@@ -145,55 +137,41 @@ def _recipes() -> Listing:
 
     recipes = {name: parts.resolve_recipe({"name": name}) for name in parts.recipes()}
     columns = "epochs", "batch_size", "lr", "weight_decay", "precision"
-    rows = {name: tuple(getattr(recipe, field) for field in columns) for name, recipe in recipes.items()}
-    hint = "Every field of one: vitinit list recipes NAME"
-    return Listing(("recipe", "epochs", "batch", "lr", "decay", "precision"), rows, hint, recipes.__getitem__)
+    texts = {n: ", ".join(f"{field} {getattr(recipe, field)}" for field in columns) for n, recipe in recipes.items()}
+    return Listing(texts, "Every field of one: vitinit list recipes NAME", recipes.__getitem__)
 
 
 def _optimizers() -> Listing:
     from vitinit.benchmark.optimizers import registry as optimizers
 
-    rows = {name: (text,) for name, text in optimizers.described().items()}
     hint = "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}"
-    return Listing(("optimizer", "what it is"), rows, hint)
+    return Listing(optimizers.described(), hint)
 
 
 def _augmentations() -> Listing:
     from vitinit.benchmark.augmentations.registry import REGISTRY
 
     classes = REGISTRY.by_name()
-    rows = {name: (_text(cls),) for name, cls in classes.items()}
     hint = "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]"
-    return Listing(("augmentation", "what it does"), rows, hint, classes.__getitem__)
+    return Listing(_texts(classes), hint, classes.__getitem__)
 
 
 def _metrics() -> Listing:
     from vitinit.benchmark.metrics.registry import REGISTRY
 
-    rows = {name: (", ".join(metric.of), _text(metric)) for name, metric in REGISTRY.by_name().items()}
-    hint = (
-        "Tables and figures of one: python -m vitinit.analysis.tables --metric NAME\n"
-        "That of averaged weights (recipe: {ema: 0.999}) is ema_score"
-    )
-    return Listing(("metric", "of", "what it is"), rows, hint)
+    return Listing(_texts(REGISTRY.by_name()), "Tables of one: python -m vitinit.analysis.tables --metric NAME")
 
 
 def _trackers() -> Listing:
     from vitinit.runners.tracking.registry import REGISTRY
 
-    rows = {}
-    for name, tracker in REGISTRY.by_name().items():
-        missing = tracker.library and find_spec(tracker.library) is None
-        rows[name] = f"no, needs {tracker.library}" if missing else "yes", _text(tracker)
-    return Listing(("tracker", "", "what it is"), rows, "With a run: vitinit run GRID --track NAME,NAME")
+    return Listing(_texts(REGISTRY.by_name()), "With a run: vitinit run GRID --track NAME")
 
 
 def _grids() -> Listing:
     from vitinit.benchmark.grids import grid
 
-    return Listing(
-        ("grid", "what"), {name: (grid.title(name),) for name in grid.names()}, "Its runs: vitinit plan GRID"
-    )
+    return Listing({name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID")
 
 
 KINDS: dict[str, Callable[[], Listing]] = {

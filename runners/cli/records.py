@@ -18,8 +18,8 @@ from vitinit.runners.basics.environment import code
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
-LONG = ("history", "probes", "masked", "correct", "init", "weights", "ema_weights", "sessions", "traceback", "spec")
-"""Fields of a record that are for `--full`; of the spec, what is not at its default is shown."""
+LONG = {"history", "probes", "masked", "correct", "init", "weights", "ema_weights", "sessions", "traceback", "spec"}
+"""Fields of a record that are not shown; of the spec, what is not at its default is."""
 ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "source")
 
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
@@ -56,42 +56,32 @@ def find(prefix: str, results: Path) -> list[FoundRecord]:
             status = "" if record.status == "done" else f".{record.status}"
             found.append(FoundRecord(folder.parent, folder / f"{record.run_id}{status}.json", record))
     if not found:
-        problems = Store(paths[0].parent.parent).read(paths[0].parent.name).problems
-        raise VitinitError(next((text for text in problems if run_ids[0] in text), f"{paths[0]} is no valid record"))
+        raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
     found.sort(key=lambda one: one.record.written, reverse=True)
     return sorted(found, key=lambda one: roots.index(one.root))
 
 
-def show(
-    run_id: RunIdArgument,
-    results: ResultsOption = LOCAL,
-    full: Annotated[bool, typer.Option("--full", help="The whole record: every field, every epoch.")] = False,
-) -> None:
+def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     found, *others = find(run_id, results)  # several studies may share a run
     record = found.record
-    content = record.model_dump(mode="json")
+    content = record.model_dump(mode="json", exclude=LONG)
     lines = [f"also recorded as {other.record.status}: {other.path}" for other in others]
     if isinstance(record, RunRecord):
         epoch, best = record.best
-        content["init"].pop("offset_maps", None)
         lines.append(
             f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: {record.last.scored(2)} after the "
             f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
-    lines.append(f"file: {found.path}")
-    trace = str(content.pop("traceback", "")).splitlines()
-    if not full:
-        content = {key: value for key, value in content.items() if key not in LONG}
-        environment = content.get("environment", {})
-        content["environment"] = {key: environment[key] for key in ENVIRONMENT if environment.get(key) is not None}
-        content["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
-        content["spec"]["model"] = record.spec.model.describe()
+    lines.append(f"file, with every epoch: {found.path}")
+    environment = content.get("environment", {})
+    content["environment"] = {key: environment[key] for key in ENVIRONMENT if environment.get(key) is not None}
+    content["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
+    content["spec"]["model"] = record.spec.model.describe()
     lines += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines()
-    if not full:
-        lines.append(f"the whole record, every epoch: vitinit show {record.run_id} --full")
     lines += how_to_repeat(found, record) if isinstance(record, RunRecord) else []
-    for line in [*lines, *trace]:
+    lines += record.traceback.splitlines() if isinstance(record, FailureRecord) else []
+    for line in lines:
         console.print(line, soft_wrap=True)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,10 +22,8 @@ from vitinit.runners.launching.plan import Planned, plan
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
     """A grid by name or file, with what `--seeds` and `--set` say."""
-    if re.fullmatch(r"[\w-]+", grid) and grid not in grids.names():
-        own = [file for file in (f"{grid}.yaml", f"{grid}.yml") if Path(file).is_file()]
-        if own:
-            raise VitinitError(f"unknown grid {grid!r}; did you mean {own[0]}?")
+    if grid not in grids.names() and Path(f"{grid}.yaml").is_file():
+        raise VitinitError(f"unknown grid {grid!r}; did you mean {grid}.yaml?")
     try:
         chosen = None if seeds is None else list(seeds_of(seeds))
     except ValueError as error:

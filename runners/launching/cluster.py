@@ -67,8 +67,6 @@ class Cluster:
         if self.cells:
             packs, said = self._packs(setting)
             display.say(said)
-            if setting.code["dirty"]:
-                display.say("the checkout has uncommitted changes: they are recorded, and jobs run them", "yellow")
             folder, job_ids = dispatch(packs, setting, self.workers, self.profile)
             several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
             display.say(f"handed to SLURM: job{several}; logs: {folder}")

@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Literal
 
 from vitinit.benchmark.datasets import load as datasets
@@ -26,7 +25,7 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.choose import planned_of
 from vitinit.runners.launching.execute import Tally, check_writable, execute
-from vitinit.runners.launching.plan import Planned, State, labels
+from vitinit.runners.launching.plan import Planned, State
 from vitinit.runners.launching.words import counts, details, print_plan
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LOCAL, LaunchOptions
@@ -145,11 +144,7 @@ def _carry_out(grid: Grid, todo: Todo, place: Place, display: Display, executor:
 
         work = preflight(watched, setting)
     display.bar(awaited)
-    recorded, layout = labels(todo.planned, todo.contents), grid.layout
-    rows = [recorded.get(row, row) for row in layout.rows]
-    contrasts = [(recorded.get(ours, ours), recorded.get(theirs, theirs)) for ours, theirs in layout.contrasts]
-    changed = {"rows": list(dict.fromkeys(rows)), "contrasts": contrasts}
-    Store(setting.root).write_layout(setting.study, layout.model_copy(update=changed))
+    Store(setting.root).write_layout(setting.study, grid.layout)
     tally = execute(watched, setting, executor, display, work)
     tally.failed_before = todo.failed_before
     _report(todo, tally, display, ended=bool(watched) and awaited)
@@ -253,17 +248,13 @@ def _submitting(stack: ExitStack, setting: Setting) -> claims.Claim:
 def _fetching(setting: Setting, display: Display) -> Callable[[DatasetSpec], str | None]:
     """Return what says why a dataset cannot be used, after trying once to download it."""
 
-    @cache
-    def download(name: str) -> None:
-        display.say(f"downloading {name} to {setting.data_dir}")
-        try:
-            datasets.download(name, setting.data_dir)
-        except VitinitError as error:
-            display.say(str(error), "yellow")
-
     def missing(dataset: DatasetSpec) -> str | None:
         if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:
-            download(dataset.name)
+            display.say(f"downloading {dataset.name} to {setting.data_dir}")
+            try:
+                datasets.download(dataset.name, setting.data_dir)
+            except VitinitError as error:
+                display.say(str(error), "yellow")
         return registry.unavailable(dataset, setting.data_dir)
 
     return missing

@@ -97,12 +97,3 @@ def plan(
             said = "; ".join(filter(None, (ended[job.job_id], item.reason)))
             found[at] = replace(item, reason=said)
     return found, contents
-
-
-def labels(planned: list[Planned], contents: Contents) -> dict[str, str]:
-    """The rows whose finished runs were all recorded under one other label, with that label; tables go by it."""
-    found: dict[str, set[str]] = {}
-    for item in planned:
-        if item.state == "done":
-            found.setdefault(item.cell.row, set()).add(contents.done[item.cell.run_id].row)
-    return {row: label for row, (label, *more) in found.items() if label != row and not more}

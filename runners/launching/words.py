@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vitinit.benchmark.datasets.folder import in_both
 from vitinit.benchmark.records.store import Contents
 from vitinit.initializers.errors import count
-from vitinit.runners.launching.plan import STATES, Planned, labels
+from vitinit.runners.launching.plan import STATES, Planned
 from vitinit.runners.options import console, print_table
 
 if TYPE_CHECKING:
@@ -50,10 +50,6 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
         reasons = Counter(item.reason for item in planned if item.state == state and item.reason)
         lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
     lines += dict.fromkeys(f"skip {item.skipped}: {item.reason}" for item in planned if item.state == "skip")
-    lines += [
-        f"row {row!r} is recorded as {label!r}, and tables call it so: a label is part of a record"
-        for row, label in labels(planned, contents).items()
-    ]
     changed: Counter[str] = Counter()
     for item in planned:
         if item.state == "done":
