@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 from pydantic import Field
 
 from vitinit.benchmark.augmentations.registry import Augmentation, register
 from vitinit.benchmark.fields import Positive
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
 
 

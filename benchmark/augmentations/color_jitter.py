@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from vitinit.benchmark.augmentations.registry import Augmentation, register
 from vitinit.benchmark.fields import NotNegative
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @register("color_jitter")
@@ -22,7 +19,6 @@ class ColorJitter(Augmentation):
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
         """Return three operations of each image and their factors."""
-        import numpy as np
         import torch
 
         from vitinit.benchmark.augmentations.operations.carry_out import numbers

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from vitinit.benchmark.augmentations.registry import Augmentation, register
 from vitinit.benchmark.spec import RandAugmentConfig
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @register("rand_augment")

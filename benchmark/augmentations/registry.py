@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import ValidationError
 
 from vitinit.benchmark.fields import Frozen
@@ -16,7 +17,7 @@ from vitinit.initializers.errors import explain
 from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
-    import numpy as np
+    from PIL.Image import Image
     from torch import Tensor
 
 
@@ -47,6 +48,24 @@ class Augmentation(Frozen):
         from vitinit.benchmark.augmentations.operations.carry_out import carry_out
 
         return carry_out(images_BCHW, drawn, fill_C11)
+
+
+class OnPil(Augmentation):
+    """Changes images one by one, in main memory, with Pillow or torchvision: what is rarely used."""
+
+    @abstractmethod
+    def change(self, image: Image, drawn: np.ndarray) -> Image:
+        """Return an image changed by its own numbers."""
+
+    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
+        """Return the images, on their device; what comes from outside is black."""
+        import torch
+        from PIL import Image
+
+        pixels_BHWC = images_BCHW.permute(0, 2, 3, 1).contiguous().cpu().numpy()
+        changed = [self.change(Image.fromarray(image), its) for image, its in zip(pixels_BHWC, drawn, strict=True)]
+        stacked = torch.from_numpy(np.stack([np.asarray(image) for image in changed]))
+        return stacked.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
 
 
 REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", __package__)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 from pydantic import Field
 
-from vitinit.benchmark.augmentations.registry import Augmentation, register
+from vitinit.benchmark.augmentations.registry import OnPil, register
 
 if TYPE_CHECKING:
-    import numpy as np
-    from PIL import Image
-    from torch import Tensor
+    from PIL.Image import Image
 
 
 @register("trivial_augment")
-class TrivialAugment(Augmentation):
+class TrivialAugment(OnPil):
     """One random operation at a random magnitude: the draws and pixels of torchvision's TrivialAugmentWide on PIL."""
 
     bins: Annotated[int, Field(strict=True, ge=2, le=1000)] = 31
@@ -23,37 +23,33 @@ class TrivialAugment(Augmentation):
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
         """Return the place of each image's operation in torchvision's list, and its magnitude."""
-        import numpy as np
         import torch
 
-        generator, space = torch.Generator().manual_seed(seed), list(self._space().values())
+        generator, operations = torch.Generator().manual_seed(seed), list(space(self.bins).values())
+
+        def below(count: int) -> int:
+            return int(torch.randint(count, (1,), generator=generator))
+
         drawn = []
         for _ in range(images):
-            place = int(torch.randint(len(space), (1,), generator=generator))
-            magnitudes, signed = space[place]
-            magnitude = 0.0
-            if magnitudes.ndim:
-                magnitude = float(magnitudes[torch.randint(len(magnitudes), (1,), generator=generator)])
-            if signed and torch.randint(2, (1,), generator=generator):
-                magnitude = -magnitude
-            drawn.append((place, magnitude))
+            place = below(len(operations))
+            magnitudes, signed = operations[place]
+            magnitude = float(magnitudes[below(len(magnitudes))]) if magnitudes.ndim else 0.0
+            drawn.append((place, -magnitude if signed and below(2) else magnitude))
         return np.array(drawn)
 
-    def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return the images, changed by torchvision one by one; what comes from outside is black."""
+    def change(self, image: Image, drawn: np.ndarray) -> Any:
+        """Return the image changed by torchvision."""
         from torchvision.transforms import InterpolationMode
         from torchvision.transforms.autoaugment import _apply_op
 
-        from vitinit.benchmark.augmentations.operations.on_pil import on_pil
+        name = list(space(self.bins))[int(drawn[0])]
+        return _apply_op(image, name, float(drawn[1]), InterpolationMode.NEAREST, None)
 
-        names = list(self._space())
 
-        def change(image: Image.Image, drawn_2: np.ndarray) -> Any:
-            return _apply_op(image, names[int(drawn_2[0])], float(drawn_2[1]), InterpolationMode.NEAREST, None)
+@cache
+def space(bins: int) -> Any:
+    """Return torchvision's operations by name, each with its magnitudes and whether these have a sign."""
+    from torchvision.transforms import TrivialAugmentWide
 
-        return on_pil(images_BCHW, drawn, change)
-
-    def _space(self) -> Any:
-        from torchvision.transforms import TrivialAugmentWide
-
-        return TrivialAugmentWide(self.bins)._augmentation_space(self.bins)
+    return TrivialAugmentWide(bins)._augmentation_space(bins)

@@ -11,22 +11,16 @@ from torch import Tensor
 
 from vitinit.benchmark.augmentations.operations import image_operations as batched
 
-MOVING = {
-    f"{change.__name__}_{way}": partial(change, reach=reach)
-    for way, reach in (("linear", batched.LINEAR), ("cubic", batched.CUBIC))
-    for change in (batched.shift_x, batched.shift_y, batched.rotate)
-}
-IN_PLACE = {
-    name: getattr(batched, name)
-    for name in (
-        *("posterize", "solarize", "solarize_add", "auto_contrast", "equalize"),
-        *("brightness", "contrast", "color", "sharpness"),
-    )
-}
-OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {**IN_PLACE, **MOVING}
+NAMES = "posterize solarize solarize_add auto_contrast equalize brightness contrast color sharpness"
+IN_PLACE = {name: getattr(batched, name) for name in NAMES.split()}
+OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = dict(IN_PLACE)
+for _way, _reach in (("linear", range(2)), ("cubic", range(-1, 3))):
+    OPERATIONS[f"across_{_way}"] = partial(batched.affine, across=_reach, down=range(1))
+    OPERATIONS[f"down_{_way}"] = partial(batched.affine, across=range(1), down=_reach)
+    OPERATIONS[f"both_{_way}"] = partial(batched.affine, across=_reach, down=_reach)
 """Operations on an image. Inverting is solarizing."""
 KINDS = ("nothing", *OPERATIONS)
-NUMBERS = 2
+NUMBERS = 6
 """At most so many numbers go with an operation."""
 
 

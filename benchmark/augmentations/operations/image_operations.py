@@ -106,59 +106,38 @@ def sharpness(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tenso
     return blend(smooth, images_BCHW, factor_BX[:, 0])
 
 
-LINEAR, CUBIC = range(2), range(-1, 3)
-"""The neighbours that count, from the pixel to the left on."""
+def affine(images_BCHW: Tensor, matrix_BX: Tensor, fill_C11: Tensor, across: range, down: range) -> Tensor:
+    """Each pixel (x, y) is taken from (a x + b y + c, d x + e y + f), by Pillow's six numbers: sheared, moved, rotated.
 
-
-def shift_x(images_BCHW: Tensor, numbers_BX: Tensor, fill_C11: Tensor, reach: range) -> Tensor:
-    """Rows are moved to the left: shearing and translating.
-
-    Numbers are how much further each row is moved than the one before it, and by how many pixels the upper edge.
+    `across` and `down`: the neighbours that count, from the pixel to the left, or above, on. One where all are met.
     """
     size, device = images_BCHW.shape[-1], images_BCHW.device
     centre_S = torch.arange(0.5, size, dtype=torch.float64, device=device)
-    shift_BH1 = (numbers_BX[:, :1] * centre_S).add_(numbers_BX[:, 1:2])[:, :, None]
-    at_BHW = centre_S + shift_BH1
-    mask_B1HW = _mask((at_BHW >= 0) & (at_BHW < size))
-    at_BHW.sub_(0.5)
-    start_BH1 = at_BHW[..., :1].floor()
-    between_B1HW = at_BHW.sub_(start_BH1 + torch.arange(size, device=device))[:, None]
-    # neighbouring pixels of a row come from neighbouring pixels, so one gather serves all taps
-    source_BHX = start_BH1.long() + torch.arange(reach[0], size + reach[-1], device=device)
-    source_BCHX = source_BHX.clamp_(0, size - 1)[:, None].expand(-1, images_BCHW.shape[1], -1, -1)
-    taps = images_BCHW.gather(3, source_BCHX).short().unfold(3, size, 1).unbind(3)
-    return _within(mask_B1HW, _pixels(_interpolate(taps, between_B1HW)), fill_C11)
-
-
-def shift_y(images_BCHW: Tensor, numbers_BX: Tensor, fill_C11: Tensor, reach: range) -> Tensor:
-    """Columns are moved up, as rows are by `shift_x`."""
-    return shift_x(images_BCHW.mT.contiguous(), numbers_BX, fill_C11, reach).mT
-
-
-def rotate(images_BCHW: Tensor, cos_sin_BX: Tensor, fill_C11: Tensor, reach: range) -> Tensor:
-    """Each image is rotated counter-clockwise about its centre, by an angle with this cosine and sine."""
-    size, device = images_BCHW.shape[-1], images_BCHW.device
-    centre_S = torch.arange(0.5, size, dtype=torch.float64, device=device)
-    cos_sin_B2 = cos_sin_BX[:, :2]
-    cos_B1S, sin_B1S = (cos_sin_B2[:, :, None] * centre_S).split(1, 1)
-    cos_B11, sin_B11 = (cos_sin_B2[:, :, None, None] * (-size / 2)).unbind(1)
-    x_BHW = (cos_B1S + sin_B1S.mT).add_((cos_B11 + sin_B11).add_(size / 2))
-    y_BHW = (cos_B1S.mT - sin_B1S).add_((cos_B11 - sin_B11).add_(size / 2))
-    mask_B1HW = _mask((x_BHW >= 0) & (x_BHW < size) & (y_BHW >= 0) & (y_BHW < size))
-    at_2BHW = torch.stack([x_BHW, y_BHW]).sub_(0.5)
-    start_2BHW = at_2BHW.floor()
+    across_2B11, down_2B11, offset_2B11 = matrix_BX.view(-1, 2, 3).permute(2, 1, 0).contiguous()[..., None, None]
+    at_2BHW = (across_2B11 * centre_S).add(down_2B11 * centre_S[:, None]).add_(offset_2B11)
+    mask_B1HW = ((at_2BHW >= 0) & (at_2BHW < size)).all(0)[:, None].to(torch.uint8).neg_()  # all bits set, or none
+    start_2BHW = at_2BHW.sub_(0.5).floor()
     across_BHW, down_BHW = at_2BHW.sub_(start_2BHW)
-    taps_T = torch.arange(reach[0], reach[-1] + 1, dtype=torch.int32, device=device)[:, None, None]
-    columns, rows = (start_2BHW.int()[:, :, None] + taps_T).clamp_(0, size - 1)
+    columns, rows = (
+        (
+            start_BHW.int()[:, None]
+            + torch.arange(taps.start, taps.stop, dtype=torch.int32, device=device)[:, None, None]
+        ).clamp_(0, size - 1)
+        for start_BHW, taps in zip(start_2BHW, (across, down), strict=True)
+    )
     source_BX = (rows.mul_(size)[:, :, None] + columns[:, None]).flatten(1).long()
     pixels = images_BCHW.flatten(2).gather(2, source_BX[:, None].expand(-1, images_BCHW.shape[1], -1))
-    pixels = pixels.short().unflatten(2, (len(taps_T), len(taps_T), size, size))
+    pixels = pixels.short().unflatten(2, (len(down), len(across), size, size))
     lines = _interpolate(pixels.unbind(3), across_BHW[:, None, None])
-    return _within(mask_B1HW, _pixels(_interpolate(lines.unbind(2), down_BHW[:, None])), fill_C11)
+    changed_BCHW = _pixels(_interpolate(lines.unbind(2), down_BHW[:, None]))
+    # bits, because choosing pixel by pixel is many times slower on a CPU
+    return (changed_BCHW ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
 
 
 def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
     """The value `between` (0..1) the two taps in the middle: linear in two taps, cubic (a = -1) in four."""
+    if len(taps) == 1:
+        return taps[0]
     if len(taps) == 2:
         return (taps[1] - taps[0]).double().mul_(between).add_(taps[0].double())
     before, first, second, after = taps
@@ -166,16 +145,6 @@ def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
     value.mul_(between).add_((before - first).mul_(2).add_(second).sub_(after).double())
     value.mul_(between).add_((second - before).double())
     return value.mul_(between).add_(first.double())
-
-
-def _mask(inside_BHW: Tensor) -> Tensor:
-    """All bits set inside, none outside, uint8, B x 1 x H x W."""
-    return inside_BHW[:, None].to(torch.uint8).neg_()
-
-
-def _within(mask_B1HW: Tensor, pixels_BCHW: Tensor, fill_C11: Tensor) -> Tensor:
-    """The pixels inside, the filling outside: bits, because choosing pixel by pixel is many times slower on a CPU."""
-    return (pixels_BCHW ^ fill_C11).bitwise_and_(mask_B1HW).bitwise_xor_(fill_C11)
 
 
 def _grey(images_BCHW: Tensor) -> Tensor:

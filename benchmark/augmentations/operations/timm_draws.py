@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -31,9 +31,14 @@ def rand_augment(config: str, image_size: int, images: int, seed: int) -> np.nda
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
     """
-    timm = recording(config, image_size)
+    timm = recording(auto_augment.rand_augment_transform, config, image_size)
+    count, layers, weights = len(timm.ops), timm.num_layers, timm.choice_weights
     with seeded_python(seed):
-        return np.array([[timm.ops[number](NOTHING) for number in layers] for layers in _chosen(timm, images)])
+        if weights is None:  # the draws of timm's `choice` for all images, in one call
+            chosen = np.random.randint(0, count, (images, layers))  # noqa: NPY002
+        else:
+            chosen = np.array([np.random.choice(count, layers, False, weights) for _ in range(images)])  # noqa: NPY002
+        return np.array([[timm.ops[number](NOTHING) for number in row] for row in chosen.tolist()])
 
 
 def augmix(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
@@ -43,7 +48,7 @@ def augmix(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
         B x (1 + chains) x (1 + DEPTH) x (1 + NUMBERS). At [b, 0, 0, 0] is the share of the mixed image, at
         [b, 1 + c, 0, 0] that of chain c in it, at [b, 1 + c, 1:] its operations, as `carry_out` takes them.
     """
-    timm = recording(config, image_size)
+    timm = recording(auto_augment.augment_and_mix_transform, config, image_size)
     drawn = np.zeros((images, 1 + timm.width, 1 + DEPTH, 1 + NUMBERS))
     with seeded_python(seed):
         for chains in drawn:
@@ -54,14 +59,6 @@ def augmix(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
                 chosen = np.random.choice(timm.ops, depth)  # noqa: NPY002
                 chain[1 : 1 + depth] = [op(NOTHING) for op in chosen]
     return drawn
-
-
-def _chosen(timm: auto_augment.RandAugment, images: int) -> list[list[int]]:
-    """The places of the operations of each image."""
-    count, layers, weights = len(timm.ops), timm.num_layers, timm.choice_weights
-    if weights is None:  # the draws of timm's `choice` for all images, in one call
-        return np.random.randint(0, count, (images, layers)).tolist()  # noqa: NPY002
-    return [np.random.choice(count, layers, False, weights).tolist() for _ in range(images)]  # noqa: NPY002
 
 
 @contextmanager
@@ -78,22 +75,18 @@ def seeded_python(seed: int) -> Iterator[None]:
 
 
 @cache
-def recording(config: str, image_size: int) -> Any:
-    """Replace timm's operations by recorders: each gives the `Change` that it would carry out.
+def recording(transform_of: Any, config: str, image_size: int) -> Any:
+    """Record in place of timm's operations: each gives the numbers of what it would carry out.
 
     Raises:
         VitinitError: timm refuses the configuration, or it has operations that we have not.
     """
     try:
-        transform = TRANSFORMS[config.partition("-")[0]](config)
+        transform = transform_of(config, {})
+        for op in transform.ops:
+            op.aug_fn = partial(RECORDERS[op.aug_fn.__name__], op.aug_fn.__name__, image_size)
     except Exception as error:  # timm checks with bare asserts
-        raise VitinitError(f"augmentation: timm refuses {config!r}: {error}") from error
-    for op in transform.ops:
-        name = op.aug_fn.__name__
-        if name not in RECORDERS:
-            known = ", ".join(RECORDERS)
-            raise VitinitError(f"augmentation: {config!r} asks for timm's {name}, which is not among: {known}")
-        op.aug_fn = partial(RECORDERS[name], name, image_size)
+        raise VitinitError(f"augmentation: {config!r} is not for timm, or not for us: {error!r}") from error
     return transform
 
 
@@ -101,32 +94,22 @@ def _of_name(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) 
     return numbers("solarize", 0.0) if name == "invert" else numbers(name, number)
 
 
-def _rotation(_name: str, _size: int, _: Numbers, degrees: float, *, resample: Any, **__: Any) -> Numbers:
-    angle = -math.radians(degrees % 360)  # rounded as by Pillow
-    return numbers(f"rotate_{_way(resample)}", round(math.cos(angle), 15), round(math.sin(angle), 15))
+def _moved(name: str, size: int, _: Numbers, by: float, *, resample: Any, **__: Any) -> Numbers:
+    angle, half = -math.radians(by % 360), size / 2
+    cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)  # rounded as by Pillow
+    moved, *matrix = {
+        "shear_x": ("across", 1, by, 0, 0, 1, 0),
+        "shear_y": ("down", 1, 0, 0, by, 1, 0),
+        "translate_x_rel": ("across", 1, 0, by * size, 0, 1, 0),
+        "translate_y_rel": ("down", 1, 0, 0, 0, 1, by * size),
+        "rotate": ("both", cos, sin, cos * -half + sin * -half + half, -sin, cos, -sin * -half + cos * -half + half),
+    }[name]
+    way = "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
+    return numbers(f"{moved}_{way}", *matrix)
 
 
-def _shear(name: str, _size: int, _: Numbers, factor: float, *, resample: Any, **__: Any) -> Numbers:
-    return numbers(f"shift_{name[-1]}_{_way(resample)}", factor)
-
-
-def _translation(name: str, size: int, _: Numbers, share: float, *, resample: Any, **__: Any) -> Numbers:
-    return numbers(f"shift_{name[len('translate_')]}_{_way(resample)}", 0.0, share * size)
-
-
-def _way(resample: Sequence[Image.Resampling]) -> str:
-    return "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
-
-
-RECORDERS: dict[str, Callable[..., Numbers]] = {
+RECORDERS = {
     **dict.fromkeys((*IN_PLACE, "invert"), _of_name),
-    **dict.fromkeys(("shear_x", "shear_y"), _shear),
-    **dict.fromkeys(("translate_x_rel", "translate_y_rel"), _translation),
-    "rotate": _rotation,
+    **dict.fromkeys(("shear_x", "shear_y", "translate_x_rel", "translate_y_rel", "rotate"), _moved),
 }
 """Replacements of timm's functions: each draws as timm's does, and gives the numbers of `carry_out`."""
-
-TRANSFORMS: dict[str, Callable[[str], Any]] = {
-    "rand": auto_augment.rand_augment_transform,
-    "augmix": auto_augment.augment_and_mix_transform,
-}
