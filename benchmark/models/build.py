@@ -58,10 +58,8 @@ def parameter_count(model: nn.Module) -> int:
 
 
 class Counts(NamedTuple):
-    """Parameters, operations and batch statistics of a model, counted by building it."""
+    """What building a model tells."""
 
-    parameters: int
-    """Number of parameters, with those of a head for ten classes."""
     operations: float
     """Operations of a forward pass of one image: two for a multiplication and its addition, as torch counts them."""
     batch_norm: bool
@@ -74,21 +72,15 @@ def counts(spec: BaseModelSpec) -> Counts:
     Raises:
         VitinitError: it does not give one score for each image and class.
     """
-    from torch import nn
-
-    model = without_values(spec, CLASSES)
-    parameters = parameter_count(model)
-    batch_norm = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     try:
-        operations = _operations(model, spec, "meta")
+        return _counted(spec, without_values(spec, CLASSES), "meta")
     except VitinitError:
         raise
     except Exception:  # of code that reads values, which shapes do not have
-        operations = _operations(build_model(spec, CLASSES), spec, "cpu")
-    return Counts(parameters, operations, batch_norm)
+        return _counted(spec, build_model(spec, CLASSES), "cpu")
 
 
-def _operations(model: nn.Module, spec: BaseModelSpec, device: str) -> float:
+def _counted(spec: BaseModelSpec, model: nn.Module, device: str) -> Counts:
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
@@ -106,4 +98,5 @@ def _operations(model: nn.Module, spec: BaseModelSpec, device: str) -> float:
                 f"{spec.describe()} gives {shape} {'in training' if training else 'in evaluation'} for {IMAGES} images "
                 f"of {spec.image_size} px and {CLASSES} classes; a classifier gives one score for each image and class"
             )
-    return counter.get_total_flops() / IMAGES
+    batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
+    return Counts(counter.get_total_flops() / IMAGES, batch_norm)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from vitinit.benchmark.fields import Count
-from vitinit.benchmark.models.vit import Transformer, ViT, tokens_in_memory_order
+from vitinit.benchmark.models.vit import Transformer, tokens_in_memory_order
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,8 +29,8 @@ class ConViT(Transformer):
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.later, "kernel_size": None}
-    also_recorded: ClassVar[Mapping[str, Any]] = {"kernel_size": None}
+    later: ClassVar[Mapping[str, Any]] = {**Transformer.without, "kernel_size": None}
+    also_recorded: ClassVar[Mapping[str, Any]] = later
     usual: ClassVar[Mapping[str, Any]] = {"qkv_bias": False}
 
     arch: Literal["convit"] = "convit"
@@ -50,11 +50,6 @@ class ConViT(Transformer):
     def gated_layers(self) -> int:
         """The GPSA layers."""
         return self.gpsa_layers
-
-    @property
-    def ungated(self) -> ViT:
-        """The ViT of the same fields."""
-        return ViT(**{name: value for name, value in self if name in ViT.model_fields and name != "arch"})
 
     def build(self, classes: int) -> nn.Module:
         """Timm's model, whose attention takes less time and memory."""

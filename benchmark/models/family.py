@@ -113,11 +113,6 @@ class BaseModelSpec(Frozen):
         """Number of blocks with gated positional self-attention, counted from the input."""
         return 0
 
-    @property
-    def ungated(self) -> BaseModelSpec:
-        """The same model with plain self-attention in every block."""
-        return self
-
     @abstractmethod
     def build(self, classes: int) -> nn.Module:
         """The model with unspecified weights, from B x 3 x image_size x image_size to B x classes.

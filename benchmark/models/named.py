@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SIZES = ("img_size", "image_size")
 """Names that libraries have for the side of the images."""
 NOT_HERE = (
-    *("pretrained", "pretrained_cfg", "pretrained_cfg_overlay", "checkpoint_path", "weight_init", "init_std"),
-    *("features_only", "out_indices", "device", "dtype", "num_classes", "in_chans"),
+    "pretrained pretrained_cfg pretrained_cfg_overlay checkpoint_path weight_init init_std features_only out_indices "
+    "device dtype num_classes in_chans"
 )
 """Arguments that no grid gives: they load or set weights, make no classifier, or follow from the dataset."""
 
@@ -54,13 +54,11 @@ class NamedModel(BaseModelSpec):
         Raises:
             VitinitError: an argument that no grid gives.
         """
-        own = {name: value for name, value in fields.items() if name in cls.model_fields}
         flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
-        args = {**(own.get("args") or {}), **flat}
-        for name in args.keys() & set(NOT_HERE):
-            raise VitinitError(f"model {cls.key} {own[cls.key]}: {name} is not for a grid to give; leave it out")
-        own["image_size"] = fields.get("img_size", fields.get("image_size"))
-        return {**own, "arch": cls.name(), "args": args}
+        args, size = {**(fields.get("args") or {}), **flat}, fields.get("img_size", fields.get("image_size"))
+        for name in args.keys() & {*NOT_HERE.split()}:
+            raise VitinitError(f"model {cls.key} {fields[cls.key]}: {name} is not for a grid to give; leave it out")
+        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": args}
 
     def check(self) -> None:
         """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""

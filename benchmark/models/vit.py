@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Transformer(ModelSpec):
     """Blocks of multi-head attention and an MLP; no family by itself."""
 
-    later: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
+    without: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
+    """Fields that some records have."""
     usual: ClassVar[Mapping[str, Any]] = {"position": "sincos", "pool": "avg", "qkv_bias": True}
     """Values that tables do not mention."""
 
@@ -30,10 +31,6 @@ class Transformer(ModelSpec):
     drop_rate: Rate = 0.0
     """Dropout before the classifier."""
     drop_path_rate: Rate = 0.0
-    proj_drop_rate: Rate = 0.0
-    """Dropout behind every projection of attention and every Linear of an MLP."""
-    attn_drop_rate: Rate = 0.0
-    """Dropout of attention between tokens."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Transformer:
@@ -45,15 +42,9 @@ class Transformer(ModelSpec):
 
     def timm_arguments(self, classes: int) -> dict[str, Any]:
         """The arguments that timm's ViT-like models have in common."""
-        same = "patch_size", "depth", "mlp_ratio", "qkv_bias"
-        rates = "drop_rate", "drop_path_rate", "proj_drop_rate", "attn_drop_rate"
-        return {
-            "img_size": self.image_size,
-            "num_classes": classes,
-            "embed_dim": self.width,
-            "num_heads": self.heads,
-            **{name: getattr(self, name) for name in (*same, *rates)},
-        }
+        same = "patch_size", "depth", "mlp_ratio", "qkv_bias", "drop_rate", "drop_path_rate"
+        named = {"img_size": self.image_size, "embed_dim": self.width, "num_heads": self.heads, "num_classes": classes}
+        return named | {name: getattr(self, name) for name in same}
 
     def describe(self) -> str:
         """The model in one phrase; also positions, class token and bias where they are not usual in its family."""
@@ -98,8 +89,8 @@ class ViT(Transformer):
         "vit_base": {"width": 768, "depth": 12, "heads": 12},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.later, "kernel_size": None, "layer_scale": None}
-    also_recorded: ClassVar[Mapping[str, Any]] = {"gpsa_layers": None, "kernel_size": None}
+    later: ClassVar[Mapping[str, Any]] = {**Transformer.without, "kernel_size": None, "layer_scale": None}
+    also_recorded: ClassVar[Mapping[str, Any]] = {**Transformer.without, "gpsa_layers": None, "kernel_size": None}
 
     arch: Literal["vit"] = "vit"
     layer_scale: Positive | None = None

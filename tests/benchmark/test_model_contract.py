@@ -52,8 +52,8 @@ each_family = pytest.mark.parametrize("arch", described())
 
 @each_family
 def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -> None:
-    found = {name: counts(at(name)) for name in families()[arch].presets}
-    assert smallest(arch) == at(min(found, key=lambda name: found[name].parameters))
+    found = {name: counts(at(name)).operations for name in families()[arch].presets}
+    assert smallest(arch) == at(min(found, key=found.__getitem__))
     for name, fields in families()[arch].presets.items():
         assert not {"image_size", "patch_size", "arch"} & fields.keys()
         assert presets()[name]["arch"] == arch
@@ -114,7 +114,6 @@ def test_attention_and_batch_norm_are_as_the_spec_says(arch: str) -> None:
         assert mean_attention(model, IMAGES_BCHW[:1]).shape == spec.attention_maps
     gated = [block for block in model.modules() if hasattr(block, "gating_param")]
     assert len(gated) == spec.gated_layers
-    assert spec.ungated.gated_layers == 0
     assert str(spec.width) in spec.describe()
     model.train()
     with torch.no_grad():

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2, attn_drop_rate=0.2)
+MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2, drop_rate=0.2, drop_path_rate=0.2)
 RECIPE = Recipe(name="test", epochs=2, batch_size=64, lr=1e-3, hflip=0.5)
 
 
@@ -50,7 +50,7 @@ def test_compiled_training_gives_the_same_numbers_but_for_rounding_dropout_inclu
 
 def loss_without_dropout(data) -> float:
     """The training loss of the first epoch without dropout: what a wrong stream would not be told from is far off."""
-    spec = MODEL.model_copy(update={"drop_rate": 0.0, "attn_drop_rate": 0.0})
+    spec = MODEL.model_copy(update={"drop_rate": 0.0, "drop_path_rate": 0.0})
     model = build_model(spec, 10)
     initialize(model, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
     loader = make_loader(data, RECIPE, 0, DEVICE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -108,7 +108,7 @@ def _moved(name: str, size: int, _: Numbers, by: float, *, resample: Any, **__: 
     return numbers(f"{moved}_{way}", *matrix)
 
 
-RECORDERS = {
+RECORDERS: dict[str, Callable[..., Numbers]] = {
     **dict.fromkeys((*IN_PLACE, "invert"), _of_name),
     **dict.fromkeys(("shear_x", "shear_y", "translate_x_rel", "translate_y_rel", "rotate"), _moved),
 }

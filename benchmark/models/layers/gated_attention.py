@@ -19,8 +19,7 @@ class FusedGPSA(GPSA):
 
     The output of a head is (1 - s) A v + s P v with s = sigmoid(gate), A the content attention and P the positional one
     (arXiv 2103.10697, equations 6 and 7). timm mixes A and P first, for every image anew, and divides by their sum,
-    which is 1. P is the same for every image, and depends on offsets between tokens alone. Attention dropout draws for
-    every entry of the mixture: training with it is timm's forward pass.
+    which is 1. P is the same for every image, and depends on offsets between tokens alone.
     """
 
     same_attention = True
@@ -35,9 +34,6 @@ class FusedGPSA(GPSA):
 
     def forward(self, x_BND: Tensor) -> Tensor:
         """B x N x D in and out."""
-        if self.training and self.attn_drop.p:
-            forwarded: Tensor = super().forward(x_BND)
-            return forwarded
         batch, tokens, width = x_BND.shape
         query, key = self.qk(x_BND).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         value_BHNd = self.v(x_BND).view(batch, tokens, self.num_heads, -1).transpose(1, 2)
@@ -58,8 +54,7 @@ class FusedMHSA(MHSA):
         """B x N x D in and out."""
         batch, tokens, width = x_BND.shape
         query, key, value = self.qkv(x_BND).view(batch, tokens, 3, self.num_heads, -1).permute(2, 0, 3, 1, 4)
-        dropout = self.attn_drop.p if self.training else 0.0
-        attended_BHNd = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        attended_BHNd = F.scaled_dot_product_attention(query, key, value)
         return self.proj_drop(self.proj(attended_BHNd.transpose(1, 2).reshape(batch, tokens, width)))
 
 
