@@ -75,20 +75,12 @@ class Attention(Description):
     key: Part
     value: Part
     proj: Part
-    norm: str = ""
-    """Norm inside the module, before W_q, W_k and W_v."""
     query_norm: str = ""
     key_norm: str = ""
     before_proj: tuple[str, ...] = ()
     """Norms and gates between the attended values and W_proj."""
-    talking: tuple[str, ...] = ()
-    """Linears that mix heads, before and after the softmax."""
     window: str = ""
     """Rows and columns of the tokens that see each other, where these have a relative position bias."""
-    refused: str = ""
-    """Reason for which no method sets it; a base does."""
-    beside: bool = False
-    """True where it does not attend from token to token, as in a pooling head: methods leave it at its base."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
@@ -97,13 +89,12 @@ class Attention(Description):
 class Normal(Description):
     """Drawn from N(0, std^2)."""
 
-    std: NonNegativeFloat | None
-    """None: one over the root of the width, its last dimension."""
+    std: NonNegativeFloat
 
 
-Rule = float | Normal | Literal["position", "class_token", "probe", "layer_scale", "keep"]
+Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"]
 """Rule for a parameter that is part of no Linear, convolution or norm: a constant; drawn; as the base has it
-for position embeddings, class tokens and the probe of a pooling head; or not at all, because the library's own value
+for position embeddings and class tokens; or not at all, because the library's own value
 belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
 
 
@@ -128,9 +119,7 @@ class Adapter(Description):
     token_mixing: tuple[str, ...] = ()
     """Attribute names of modules that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Further types of attention modules for which no method is made, each with the reason."""
-    scaling_norms: tuple[Type, ...] = ()
-    """Types of blocks whose norms stand behind their branches: the weights of these norms are layer scales."""
+    """Types of attention modules for which no method is made, each with the reason."""
 
     def rule(self, parameter: str) -> Rule | None:
         """Return the rule of a parameter, by its name in the model; None where there is none."""

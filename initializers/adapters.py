@@ -162,15 +162,9 @@ def families(model: nn.Module) -> list[Family]:
 
 def layer_scales(model: nn.Module) -> list[Tensor]:
     """The parameters of a model by which its family scales what a branch adds."""
-    known = families(model)
-    scales = [
+    return [
         parameter
-        for family in known
+        for family in families(model)
         for name, parameter in family.model.named_parameters()
         if family.adapter.rule(name) == "layer_scale"
     ]
-    types = tuple(one for family in known for one in family.adapter.scaling_norms)
-    for block in model.modules():
-        if _is(block, types) and getattr(block, "init_values", None) is not None:
-            scales += [part.weight for part in block.children() if isinstance(part, nn.LayerNorm)]
-    return scales

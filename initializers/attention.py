@@ -25,9 +25,6 @@ HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_hea
 """Attributes that hold the number of heads. By these or its class's name, unknown attention is noticed."""
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Pattern in the class names of attention modules."""
-PROBES = ("probe", "query", "queries", "latent", "latents")
-"""Names of the learned tokens of a pooling head: attention of a module that has such a parameter
-does not attend from token to token."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
@@ -90,12 +87,6 @@ class AttentionLayer:
         return self.weight(self.kind.proj)
 
     @property
-    def talking(self) -> list[nn.Linear]:
-        """The Linears that mix heads; empty where there are none."""
-        mixers = (found(self.module, path) for path in self.kind.talking)
-        return [mixer for mixer in mixers if mixer is not None]
-
-    @property
     def window(self) -> tuple[int, int] | None:
         """Rows and columns of the tokens that see each other, where these have a relative position bias."""
         window = found(self.module, self.kind.window)
@@ -153,11 +144,8 @@ class AttentionLayer:
                 names += [f"{linears[0 if part == 'mlp_in' else -1]}.{end}" for end in ENDS if linears]
                 continue
             held = getattr(self.kind, part.removesuffix("_bias"))
-            if part == "talking":
-                paths = [f"{path}.{end}" for path in held for end in ENDS]
-            else:
-                paths = [held.bias if part.endswith("_bias") else held.weight]
-            names += [f"{self.name}.{path}".lstrip(".") for path in paths if path]
+            path = held.bias if part.endswith("_bias") else held.weight
+            names += [f"{self.name}.{path}".lstrip(".")] if path else []
         return list(dict.fromkeys(names))
 
     def tokens(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
@@ -167,17 +155,12 @@ class AttentionLayer:
             raise VitinitError(f"attention {self.name!r} makes its windows itself, so that its input is no tokens")
         return x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
 
-    def normed(self, x_BND: Tensor) -> Tensor:
-        """Return the input of W_q and W_k: that of the module, after its norm where it has one inside."""
-        norm = found(self.module, self.kind.norm)
-        return norm(x_BND) if norm else x_BND
-
     @torch.no_grad()
     def attention(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the module's own attention map on its inputs, B x H x N x N, caught where it computes its softmax.
 
-        Where attention is in windows, B is their number and N that of their tokens. Linears that mix heads after the
-        softmax are left out: what they give is no share of anything. GPSA has two softmaxes, and gives their mixture.
+        Where attention is in windows, B is their number and N that of their tokens. GPSA has two softmaxes,
+        and gives their mixture.
         """
         if self.gated:
             if self.module.rel_indices.shape[1] != inputs[0].shape[1]:
@@ -196,19 +179,13 @@ class AttentionLayer:
 
 class _Survey(NamedTuple):
     layers: list[AttentionLayer]
-    beside: list[str]
-    """Names of attention modules that do not attend from token to token."""
-    refused: list[str]
-    """Described attention that no method is made for, with the reason."""
     unknown: list[str]
-    """Attention that no adapter describes."""
+    """Attention that no adapter describes, each with the reason."""
 
 
 def _survey(model: nn.Module) -> _Survey:
     """One walk: modules inside of known attention are passed over, and what only looks like attention is refused."""
-    layers: list[AttentionLayer] = []
-    beside, refused, unknown = list[str](), list[str](), list[str]()
-    known, suspects = list[str](), dict[str, str]()
+    layers, unknown, known, suspects = list[AttentionLayer](), list[str](), list[str](), dict[str, str]()
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
@@ -219,19 +196,19 @@ def _survey(model: nn.Module) -> _Survey:
             continue
         known.append(name)
         home = name.rpartition(".")[0]
-        block = model.get_submodule(home)
         if isinstance(kind, str):
             unknown.append(f"attention {name!r} ({what}): {kind}")
-        elif kind.refused:
-            refused.append(f"attention {name!r} ({what}): {kind.refused}")
-        elif kind.beside or any(isinstance(block._parameters.get(one), Tensor) for one in PROBES):
-            beside.append(name)
         else:
-            layers.append(AttentionLayer(name, module, kind, block if home else None))
+            layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
     for name, what in suspects.items():
         if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
             unknown.append(f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}")
-    return _Survey(layers, beside, refused, unknown)
+    return _Survey(layers, unknown)
+
+
+def unknown_attention(model: nn.Module) -> str:
+    """Name the first attention that no adapter describes; empty where there is none."""
+    return next(iter(_survey(model).unknown), "")
 
 
 def _suspect(module: nn.Module) -> bool:
@@ -243,7 +220,7 @@ def _suspect(module: nn.Module) -> bool:
 def has_attention(model: nn.Module) -> bool:
     """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
     found = _survey(model)
-    return bool(found.layers or found.refused or found.unknown)
+    return bool(found.layers or found.unknown)
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
@@ -253,21 +230,11 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
         VitinitError: the model has none, or some for which no method is made.
     """
     found = _survey(model)
-    for why in (*found.refused, *found.unknown):
+    for why in found.unknown:
         raise VitinitError(f"{type(model).__name__}: {why}")
     if not found.layers:
         raise VitinitError(f"{type(model).__name__} has no attention layer{'' if families(model) else UNKNOWN}")
     return found.layers
-
-
-def unknown_attention(model: nn.Module) -> str:
-    """Name the first attention that no adapter describes; empty where there is none."""
-    return next(iter(_survey(model).unknown), "")
-
-
-def attention_beside(model: nn.Module) -> list[str]:
-    """Names of attention modules that methods leave at their base, such as a pooling head."""
-    return _survey(model).beside
 
 
 def shared_parameters(model: nn.Module) -> list[list[str]]:

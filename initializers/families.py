@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, Type, fused, linear
-from vitinit.initializers.errors import VitinitError
 
-COSINES = "it attends by cosines, so that the size of W_q and W_k has no effect"
 NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
 """Attribute names of what else timm has in attention."""
 
@@ -33,12 +30,6 @@ def separate(types: tuple[Type, ...], *linears: str, **more: Any) -> Attention:
     return attention(types, tuple(map(linear, linears[:3])), linears[3], **more)
 
 
-def pool() -> Attention:
-    """The pooling head of timm's ViT and EVA."""
-    parts = (linear("q"), *fused("kv.weight", "kv.bias", 2))
-    return attention(("timm.layers.attention_pool.AttentionPoolLatent",), parts, "proj", beside=True)
-
-
 def timm_grid(model: Any) -> tuple[int, int]:
     """Rows and columns of the patches in most of timm's models."""
     return model.patch_embed.grid_size
@@ -52,21 +43,12 @@ def hugging_face(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"transformers.models.{file}.modeling_{file}.{name}" for name in names)
 
 
-def hugging_face_attention(types: tuple[str, ...], windows: bool = False, refused: str = "") -> tuple[Attention, ...]:
+def hugging_face_attention(types: tuple[str, ...]) -> tuple[Attention, ...]:
     """Version 5 has the matrices in the module itself; version 4 one below it, W_proj in a sister of that."""
-    four = "self" if windows else "attention"
-    five = {"window": "relative_position_bias.window_size"} if windows else {}
-    old = [f"{four}.{part}" for part in ("query", "key", "value")]
+    old = [f"attention.{part}" for part in ("query", "key", "value")]
     return (
-        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads", refused=refused, **five),
-        separate(
-            types,
-            *old,
-            "output.dense",
-            heads=f"{four}.num_attention_heads",
-            window=f"{four}.window_size",
-            refused=refused,
-        ),
+        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads"),
+        separate(types, *old, "output.dense", heads="attention.num_attention_heads"),
     )
 
 
@@ -118,26 +100,6 @@ HUGGING_FACE = (
         grid=hugging_face_grid,
         parameters={"embeddings.cls_token": "class_token", "embeddings.position_embeddings": "keep"},  # fixed sines
     ),
-    Adapter(
-        name="Hugging Face Swin V2",
-        models=hugging_face("swinv2", "Swinv2Model", "Swinv2Backbone"),
-        parameters={
-            "*.logit_scale": "keep",
-            "embeddings.position_embeddings": "position",
-            "embeddings.mask_token": 0.0,
-        },
-        attention=hugging_face_attention(hugging_face("swinv2", "Swinv2Attention"), windows=True, refused=COSINES),
-    ),
-    Adapter(
-        name="Hugging Face Swin",
-        models=hugging_face("swin", "SwinModel", "SwinBackbone"),
-        attention=hugging_face_attention(hugging_face("swin", "SwinAttention"), windows=True),
-        parameters={
-            "*.relative_position_bias_table": 0.0,
-            "embeddings.position_embeddings": "position",
-            "embeddings.mask_token": 0.0,
-        },
-    ),
 )
 
 # --- timm ------------------------------------------------------------------------------------------------------------
@@ -160,17 +122,6 @@ TIMM = (
         },
     ),
     Adapter(
-        name="timm CaiT",  # talking heads between the patches; the class token looks at them in layers of its own
-        models=("timm.models.cait.Cait",),
-        attention=(
-            one_linear("timm.models.cait.TalkingHeadAttn", talking=("proj_l", "proj_w")),
-            separate(("timm.models.cait.ClassAttn",), "q", "k", "v", "proj", beside=True),
-        ),
-        position="pos_embed",
-        grid=timm_grid,
-        parameters={"cls_token": Normal(0.02), "pos_embed": "position", "*.gamma_?": "layer_scale"},
-    ),
-    Adapter(
         name="timm ConViT",  # gated positional self-attention, then self-attention
         models=("timm.models.convit.ConVit",),
         attention=(
@@ -189,7 +140,6 @@ TIMM = (
             one_linear(EVA_TYPES[0], biases=("q_bias", "", "v_bias"), **NORMS),
             one_linear(EVA_TYPES[1], **NORMS),
             separate(EVA_TYPES, "q_proj", "k_proj", "v_proj", "proj", **NORMS),
-            pool(),
         ),
         position="pos_embed",
         grid=timm_grid,
@@ -198,7 +148,6 @@ TIMM = (
             "cls_token": Normal(0.02),
             "reg_token": Normal(0.02),
             "pos_embed": "position",
-            "attn_pool.latent": "probe",
             "*.gamma_?": "layer_scale",
             "rope.freqs": "keep",  # angles, drawn by the library
         },
@@ -211,54 +160,15 @@ TIMM = (
         parameters={"*.alpha": 1.0, "*.beta": 0.0, "*.ls1": "layer_scale", "*.ls2": "layer_scale"},
     ),
     Adapter(
-        name="timm XCiT",
-        models=("timm.models.xcit.Xcit",),
-        parameters={"cls_token": Normal(0.02), "*.temperature": 1.0, "*.gamma?": "layer_scale"},
-        attention=(one_linear("timm.models.xcit.XCA", refused="it attends from channel to channel"),),
-    ),
-    Adapter(
-        name="timm CrossViT",
-        models=("timm.models.crossvit.CrossVit",),
-        parameters={"cls_token_?": Normal(0.02), "pos_embed_?": "position"},
-        attention=(
-            one_linear("timm.models.crossvit.Attention", refused="it is one of two branches with grids of their own"),
-            separate(
-                ("timm.models.crossvit.CrossAttention",),
-                *("wq", "wk", "wv", "proj"),
-                refused="it attends from one branch to another",
-            ),
-        ),
-    ),
-    Adapter(
         name="timm Swin",
         models=("timm.models.swin_transformer.SwinTransformer",),
         attention=(one_linear("timm.models.swin_transformer.WindowAttention", window="window_size"),),
         parameters={"*.relative_position_bias_table": Normal(0.02)},
     ),
     Adapter(
-        name="timm Swin V2",
-        models=(
-            "timm.models.swin_transformer_v2.SwinTransformerV2",
-            "timm.models.swin_transformer_v2_cr.SwinTransformerV2Cr",
-        ),
-        parameters={
-            "*.logit_scale": "keep",
-            "*.blocks.*.norm[12].weight": "layer_scale",  # behind its branches, and 0 in timm
-        },
-        attention=(
-            one_linear(
-                "timm.models.swin_transformer_v2.WindowAttention", biases=("q_bias", "", "v_bias"), refused=COSINES
-            ),
-            one_linear("timm.models.swin_transformer_v2_cr.WindowMultiHeadAttention", refused=COSINES),
-        ),
-    ),
-    Adapter(
         name="timm ViT",  # and DeiT, with class, distilled and register tokens, layer scale, normalised q, k
         models=("timm.models.vision_transformer.VisionTransformer",),
-        attention=(
-            one_linear("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention", **NORMS),
-            pool(),
-        ),
+        attention=(one_linear("timm.layers.attention.Attention", "timm.models.vision_transformer.Attention", **NORMS),),
         position="pos_embed",
         grid=timm_grid,
         parameters={
@@ -266,39 +176,14 @@ TIMM = (
             "reg_token": Normal(1e-6),
             "dist_token": Normal(0.02),
             "pos_embed": "position",
-            "attn_pool.latent": "probe",
             "*.gamma": "layer_scale",
         },
-        refused={
-            "timm.models.vision_transformer.ParallelScalingBlock": "its q, k, v and MLP are rows of one matrix",
-            "timm.models.vision_transformer.DiffParallelScalingBlock": "it attends by the difference of two softmaxes",
-            "timm.layers.diff_attention.DiffAttention": "it attends by the difference of two softmaxes",
-        },
-        scaling_norms=("timm.models.vision_transformer.ResPostBlock",),
     ),
 )
 
-# --- PyTorch, torchvision, vit-pytorch -------------------------------------------------------------------------------
+# --- PyTorch, torchvision -------------------------------------------------------------------------------
 
 MULTIHEAD = "torch.nn.modules.activation.MultiheadAttention"
-
-
-def vit_pytorch_grid(model: Any) -> tuple[int, int]:
-    """Kept nowhere in the model: the number of patches is taken to be that of a square."""
-    class_token = getattr(model, "cls_token", None)
-    patches = model.pos_embedding.shape[-2] - (0 if class_token is None else class_token.shape[-2])
-    side = math.isqrt(patches)
-    if side**2 != patches:
-        raise VitinitError(
-            f"{type(model).__name__} does not say what its token grid is, and {patches} patches make no square; write "
-            "a vitinit.Adapter with its grid: docs/use.md, 'A model of your own'"
-        )
-    return side, side
-
-
-def vit_pytorch_attention(type_: str, proj: str) -> tuple[Attention, ...]:
-    """The norm before attention is a part of it."""
-    return (attention((type_,), fused("to_qkv.weight", ""), proj, heads="heads", norm="norm"),)
 
 
 OTHERS = (
@@ -319,26 +204,8 @@ OTHERS = (
     Adapter(
         name="torchvision Swin",
         models=("torchvision.models.swin_transformer.SwinTransformer",),
-        attention=(
-            one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", window="window_size"),
-            one_linear("torchvision.models.swin_transformer.ShiftedWindowAttentionV2", refused=COSINES),
-        ),
-        parameters={"*.relative_position_bias_table": Normal(0.02), "*.logit_scale": "keep"},
-    ),
-    Adapter(
-        name="vit-pytorch ViT",
-        models=("vit_pytorch.vit.ViT",),
-        attention=vit_pytorch_attention("vit_pytorch.vit.Attention", "to_out.0"),
-        position="pos_embedding",
-        grid=vit_pytorch_grid,
-        parameters={"cls_token": "class_token", "pos_embedding": "position"},
-    ),
-    Adapter(
-        name="vit-pytorch SimpleViT",
-        models=("vit_pytorch.simple_vit.SimpleViT",),
-        attention=vit_pytorch_attention("vit_pytorch.simple_vit.Attention", "to_out"),
-        position="pos_embedding",
-        grid=vit_pytorch_grid,
+        attention=(one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", window="window_size"),),
+        parameters={"*.relative_position_bias_table": Normal(0.02)},
     ),
 )
 FAMILIES: tuple[Adapter, ...] = (*HUGGING_FACE, *TIMM, *OTHERS)

@@ -64,9 +64,9 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
-Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "talking", "mlp_in", "mlp_out", "position"]
-"""W_q, W_k, W_v and W_proj, two of their biases, the Linears that mix heads, first
-and last Linear of the MLP that is in one block with attention, and the position embedding of the model."""
+Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "mlp_in", "mlp_out", "position"]
+"""W_q, W_k, W_v and W_proj, two of their biases, first and last Linear of the MLP that is in one block with attention,
+and the position embedding of the model."""
 
 
 class Initializer(BaseModel):

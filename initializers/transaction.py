@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
@@ -29,8 +28,6 @@ WRAPPERS = {
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
 """Wrappers of models by the name of a base class, with what the user should do."""
-LOW_RANK = re.compile(r"(^|[._])lora_", re.IGNORECASE)
-"""In the names of parameters of low-rank adapters, in peft, loralib and by hand."""
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -156,25 +153,20 @@ def refuse(model: nn.Module) -> None:
                 "initialise the model before that"
             )
     for path, tensor in named_tensors(model).items():
+        why = ""
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-            raise VitinitError(f"{name}: {path!r} has no shape yet: run the model once, then initialise it")
-        if tensor.is_meta and any(hasattr(module, "_hf_hook") for module in model.modules()):
-            raise VitinitError(f"{name}: {path!r} is offloaded by accelerate: initialise the model before that")
-        if tensor.is_meta:
+            why = "has no shape yet: run the model once, then initialise it"
+        elif tensor.is_meta and any(hasattr(module, "_hf_hook") for module in model.modules()):
+            why = "is offloaded by accelerate: initialise the model before that"
+        elif tensor.is_meta:
             scaled = " and layer_scale=..." if layer_scales(model) else ""
-            raise VitinitError(
-                f"{name}: {path!r} is on the meta device and holds nothing: first model.to_empty(device='cpu'), then "
-                f"initialise with a base{scaled}, and set buffers as the library does"
+            why = (
+                "is on the meta device and holds nothing: first model.to_empty(device='cpu'), then initialise with a "
+                f"base{scaled}, and set buffers as the library does"
             )
-        if tensor.is_inference():
-            raise VitinitError(f"{name}: {path!r} was made in inference mode: make the model outside of it")
-        if type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
-            raise VitinitError(
-                f"{name}: {path!r} is a {type(tensor.data).__name__}: initialise the model before it is sharded or "
-                "quantised"
-            )
-        if LOW_RANK.search(path):
-            raise VitinitError(
-                f"{name}: {path!r} is part of a low-rank adapter, which starts as its library has it: initialise the "
-                "model before it is added"
-            )
+        elif tensor.is_inference():
+            why = "was made in inference mode: make the model outside of it"
+        elif type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
+            why = f"is a {type(tensor.data).__name__}: initialise the model before it is sharded or quantised"
+        if why:
+            raise VitinitError(f"{name}: {path!r} {why}")

@@ -62,9 +62,9 @@ NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta"
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 
-Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "pre_head", "other"]
+Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
 """Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its
-last, and that one. The classifier, and the Linear `pre_logits` before it."""
+last, and that one. The classifier."""
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,8 @@ def places(model: nn.Module) -> dict[str, Place]:
     mixing = {name for family in known for name in family.adapter.token_mixing}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            last = name.rpartition(".")[2]
-            before = Place("pre_head" if last == "pre_logits" else _in_mlp(name, last in mixing))
-            found.setdefault(name, Place("head") if name in heads else before)
+            role: Role = "head" if name in heads else _in_mlp(name, name.rpartition(".")[2] in mixing)
+            found.setdefault(name, Place(role))
         kind = kind_of(module)
         if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
@@ -184,10 +183,6 @@ class WholeModel(Initializer):
         else:
             parameter.zero_()
 
-    def probe(self, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set the learned tokens by which a pooling head looks at the others: N(0, 1/D)."""
-        draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
-
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
         self.without_rule(model)
@@ -233,8 +228,6 @@ class WholeModel(Initializer):
         by_name = bool(getattr(model, BY_NAME, False))
         known, at = families(model), places(model)
         done = {id(parameter) for parameter in layer_scales(model)}
-        first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
-        width = first.out_channels if first else 0
         for path, module in model.named_modules():
             kind = kind_of(module)
             joined = AttentionLayer(path, module, kind) if isinstance(kind, Attention) and not kind.gated else None
@@ -259,24 +252,19 @@ class WholeModel(Initializer):
                 elif rule is None:
                     raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
                 else:
-                    yield self._single(rule, parameter, width)
+                    yield self._single(rule, parameter)
             if joined:
                 yield REST, partial(self._joined, joined)
 
-    def _single(self, rule: Rule, parameter: nn.Parameter, width: int) -> tuple[int, Draw]:
+    def _single(self, rule: Rule, parameter: nn.Parameter) -> tuple[int, Draw]:
         """A parameter of no Linear, convolution or norm, or one that these do not have."""
         if rule in ("layer_scale", "keep") or (rule == "position" and not parameter.requires_grad):
             return REST, lambda _: None
         if rule in FIRST:
             called, value = FIRST[rule], parameter.data
-            if value.ndim == 4 and value.shape[-1] != width == value.shape[1]:  # as a picture: 1 x D x H x W
-                value = value.movedim(1, -1)
             return list(FIRST).index(rule), lambda generator: self.embedding(called, value, generator)
-        if rule == "probe":
-            return REST, lambda generator: self.probe(parameter, generator)
         if isinstance(rule, Normal):
-            std = parameter.shape[-1] ** -0.5 if rule.std is None else rule.std
-            return REST, lambda generator: draw_normal_(parameter, std, generator)
+            return REST, lambda generator: draw_normal_(parameter, rule.std, generator)
         number = float(rule)
         return REST, lambda _: parameter.fill_(number)
 

@@ -163,8 +163,6 @@ class Report:
     heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
     uniform: float | None = None
     """Share that the target has under uniform attention."""
-    beside: tuple[str, ...] = ()
-    """Attention modules that do not attend from token to token, which the method left as they were."""
     layer_scale: float | None = None
     """Value that layer scales were set to, where that was asked for."""
     untrained: tuple[str, ...] = ()
@@ -182,8 +180,7 @@ class Report:
         return f"aim: {share} (uniform: {self.uniform:.3f})"
 
     def _stayed(self) -> list[str]:
-        left = [f"{name} keeps its base: not between tokens" for name in self.beside if self.method]
-        return [*left, *(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+        return [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
 
     def __str__(self) -> str:
         """Return the summary: what, on which layers, norms, what it aims at, what stayed. `details` has all."""
@@ -256,8 +253,8 @@ def initialize(
     the numbers are those of a run of the benchmark, unless they depend on `images`, and, where libraries have the
     same tensors, the same function in all.
 
-    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, CaiT, BEiT, EVA, Swin; torchvision's ViT and Swin;
-    Hugging Face's ViT, DeiT, MSN, MAE, DINOv2, Swin; vit-pytorch's ViT and SimpleViT; `nn.MultiheadAttention`, so
+    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, BEiT, EVA, Swin; torchvision's ViT and Swin;
+    Hugging Face's ViT, DeiT, MSN, MAE, DINOv2; `nn.MultiheadAttention`, so
     `nn.TransformerEncoder`. A model that holds one of them will do. Others by an `Adapter` (`register`).
 
     Args:
@@ -280,7 +277,6 @@ def initialize(
         VitinitError: one line: what cannot be done, why, and what can.
     """
     from vitinit.initializers.apply import METHODS, Meant, apply
-    from vitinit.initializers.attention import attention_beside
     from vitinit.initializers.initialize import on_pseudo_input
     from vitinit.initializers.plugins import contained
     from vitinit.initializers.registry import Job, build_named
@@ -343,7 +339,6 @@ def initialize(
         changes=changes,
         attention_on_target=mass,
         uniform=uniform,
-        beside=tuple(attention_beside(model)),
         layer_scale=None if layer_scale is None else float(layer_scale),
         untrained=untrained,
         remarks=tuple(remarks),

@@ -15,7 +15,6 @@ from vitinit.initializers.whole_model import (
     Place,
     WholeModel,
     draw_normal_,
-    draw_uniform_,
     draw_xavier_uniform_,
 )
 
@@ -29,8 +28,7 @@ class JaxVit(WholeModel):
 
     Weights are Xavier uniform, U(+-sqrt(6 / (inputs + outputs))), the head is 0. The patch embedding is a normal of
     variance 1 / fan_in, cut at two standard deviations and corrected for it. Biases are 0, those of MLPs N(0,
-    1e-6^2). A learned position embedding is N(0, 1 / D), the class token 0, a pooling head's probe Xavier uniform. A
-    Linear before the head (`pre_logits`) is drawn as the patch embedding.
+    1e-6^2). A learned position embedding is N(0, 1 / D), the class token 0.
 
     Trap. timm's `weight_init="jax"` takes the fused W_q, W_k and W_v as one matrix, which is `qkv: fused`: a standard
     deviation smaller by the square root of 2, and logits half the size. Its position embedding has `position_std:
@@ -52,8 +50,6 @@ class JaxVit(WholeModel):
         """Xavier uniform; the head 0."""
         if place.role == "head":
             weight_OI.zero_()
-        elif place.role == "pre_head":
-            _lecun_normal_(weight_OI, weight_OI.shape[1], generator)
         else:
             draw_xavier_uniform_(weight_OI, generator)
 
@@ -65,13 +61,11 @@ class JaxVit(WholeModel):
 
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Flax's `lecun_normal`, bias 0."""
-        _lecun_normal_(module.weight, module.weight[0].numel(), generator)
+        std = math.sqrt(1 / module.weight[0].numel()) / CUT
+        fresh = torch.empty(module.weight.shape)
+        module.weight.copy_(nn.init.trunc_normal_(fresh, std=std, a=-2 * std, b=2 * std, generator=generator))
         if module.bias is not None:
             module.bias.zero_()
-
-    def probe(self, parameter: Tensor, generator: torch.Generator) -> None:
-        """Xavier uniform, from one input to D."""
-        draw_uniform_(parameter, math.sqrt(6 / sum(parameter.shape[-2:])), generator)
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Position embedding N(0, 1 / D) or as asked, class token 0."""
@@ -80,9 +74,3 @@ class JaxVit(WholeModel):
             draw_normal_(parameter, std, generator)
         else:
             parameter.zero_()
-
-
-def _lecun_normal_(weight: Tensor, fan_in: int, generator: torch.Generator) -> None:
-    std = math.sqrt(1 / fan_in) / CUT
-    fresh = torch.empty(weight.shape)
-    weight.copy_(nn.init.trunc_normal_(fresh, std=std, a=-2 * std, b=2 * std, generator=generator))

@@ -6,15 +6,10 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import Place, WholeModel
-
-TINY = 1e-8
-"""Upper bound of the rounding error of sines that are 0."""
 
 
 @register
@@ -26,25 +21,14 @@ class Sinusoidal(WholeModel):
     N(0, 0.02^2) here, the class token 0.
 
     Traps. Of a square matrix row n - i is minus row i, so that its rank is n / 2 - 1, and W_q = W_k = W_v where they
-    are three. As one matrix of 3 D rows its rank is D. Of 2 x 2 (two heads that talk) all sines are 0, so all weights.
+    are three. As one matrix of 3 D rows its rank is D.
     """
 
     name: ClassVar[str] = "sinusoidal"
 
     qkv: Literal["separate", "fused"] = "separate"
-    variance: Literal["fan_sum", "fan_in"] = "fan_sum"
-    """`fan_sum`: 2 / (m + n), as in the paper. `fan_in`: 2 / n, as in a later version of its code."""
-
-    def notes(self, model: nn.Module) -> list[str]:
-        """Add the rank of the square weights of attention."""
-        try:
-            layer = attention_layers(model)[0]
-        except VitinitError:  # no attention, or none that is known
-            return super().notes(model)
-        query_DD = layer.query_HdD.flatten(0, 1)
-        ranks = [f"{name} {_rank(weight)}" for name, weight in (("W_q", query_DD), ("W_proj", layer.proj_DD))]
-        said = f"rank of {len(layer.proj_DD)} in the first layer: {', '.join(ranks)}"
-        return [*super().notes(model), said]
+    variance: Literal["fan_sum"] = "fan_sum"
+    """2 / (m + n)."""
 
     def matrices(self, place: Place) -> int:
         """One where W_q, W_k and W_v are taken together."""
@@ -56,12 +40,4 @@ class Sinusoidal(WholeModel):
         neuron_O1 = torch.arange(1, outputs + 1, dtype=torch.float64)[:, None]
         place_I = torch.arange(inputs, dtype=torch.float64) * (2 * math.pi / inputs) + 2 * math.pi / outputs
         waves_OI = torch.sin(neuron_O1 * place_I)
-        if waves_OI.abs().max() < TINY:
-            weight_OI.zero_()
-            return
-        wanted = 2 / (inputs if self.variance == "fan_in" else inputs + outputs)
-        weight_OI.copy_(waves_OI * torch.sqrt(wanted / waves_OI.var()))
-
-
-def _rank(weight_OI: Tensor) -> int:
-    return int(torch.linalg.matrix_rank(weight_OI.cpu().double(), atol=1e-5))
+        weight_OI.copy_(waves_OI * torch.sqrt(2 / (inputs + outputs) / waves_OI.var()))

@@ -10,29 +10,25 @@ from torch import Tensor, nn
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.whole_model import Place, WholeModel, draw_normal_
+from vitinit.initializers.whole_model import Place, WholeModel
 
 
 @register
 class Spectral(WholeModel):
     """The spectral condition (Yang et al., arXiv 2310.17813): spectral norm sqrt(outputs / inputs); biases are 0.
 
-    `orthogonal` has exactly that norm. `normal` has the paper's standard deviation, min(1, sqrt(outputs / inputs)) /
-    sqrt(inputs), whose norm is of that order. W_q, W_k and W_v are three matrices.
+    Weights are orthogonal, so have exactly that norm. W_q, W_k and W_v are three matrices.
 
     Trap. The paper's learning rates by layer are no matter of initialisation: this is half of its recipe.
     """
 
     name: ClassVar[str] = "spectral"
 
-    draw: Literal["orthogonal", "normal"] = "orthogonal"
+    draw: Literal["orthogonal"] = "orthogonal"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set a matrix of spectral norm sqrt(outputs / inputs)."""
         outputs, inputs = weight_OI.shape
         gain = math.sqrt(outputs / inputs)
-        if self.draw == "normal":
-            draw_normal_(weight_OI, min(1.0, gain) / math.sqrt(inputs), generator)
-        else:
-            with one_thread():
-                weight_OI.copy_(nn.init.orthogonal_(torch.empty(weight_OI.shape), gain, generator))
+        with one_thread():
+            weight_OI.copy_(nn.init.orthogonal_(torch.empty(weight_OI.shape), gain, generator))

@@ -25,8 +25,8 @@ class TorchvisionVit(WholeModel):
     """torchvision's `VisionTransformer`, attention included, which is that of `nn.MultiheadAttention`.
 
     W_q, W_k and W_v together, and MLPs, are U(+-sqrt(6 / (inputs + outputs))), W_proj is U(+-1 / sqrt(D)), the head
-    0. The patch embedding, and a Linear before the head (`representation_size`), is a trunc normal of variance 1 /
-    fan_in. Biases are 0, those of MLPs N(0, 1e-6^2), the position embedding is N(0, 0.02^2), the class token 0.
+    0. The patch embedding is a trunc normal of variance 1 / fan_in. Biases are 0, those of MLPs N(0, 1e-6^2), the
+    position embedding is N(0, 0.02^2), the class token 0.
 
     Trap. `nn.MultiheadAttention` counts W_q, W_k and W_v as one matrix (pytorch issue 166378): they are smaller by the
     square root of 2 than in JAX.
@@ -42,8 +42,6 @@ class TorchvisionVit(WholeModel):
         """Xavier uniform; W_proj as PyTorch has it; the head 0."""
         if place.role == "head":
             weight_OI.zero_()
-        elif place.role == "pre_head":
-            draw_trunc_normal_(weight_OI, weight_OI.shape[1] ** -0.5, generator)
         elif place.role == "proj":
             draw_uniform_(weight_OI, weight_OI.shape[1] ** -0.5, generator)
         else:

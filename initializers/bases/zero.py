@@ -17,32 +17,30 @@ class Zero(WholeModel):
     """ZerO (Zhao et al., TMLR 2022, arXiv 2110.12661): identities and Hadamard transforms; biases 0.
 
     A weight of m outputs and n inputs is the first m rows of the identity, or where m > n the corner of a Hadamard
-    matrix of 2^k rows, k = ceil(log2 m), times `hadamard`'s constant.
+    matrix of 2^k rows, k = ceil(log2 m), times 2^(-k/2) as in the released code; the paper has 2^(-(k-1)/2).
 
     A convolution has this matrix in the middle of its kernel, and 0 elsewhere.
 
     What is ours, for the paper's code has no transformer: the patch embedding is treated as a Linear; the last Linear
-    of a branch is 0 by default, as the last convolution of a branch in the paper's ResNet; a depthwise filter is a one
+    of a branch is 0, as the last convolution of a branch in the paper's ResNet; a depthwise filter is a one
     in its middle; the head as any weight. A learned position embedding is N(0, 0.02^2), the class token 0.
     """
 
     name: ClassVar[str] = "zero"
 
-    hadamard: Literal["released", "paper"] = "released"
-    """The constant: 2^(-k/2) in the released code, 2^(-(k-1)/2) in the paper."""
-    last_of_branch: Literal["zero", "identity"] = "zero"
+    hadamard: Literal["released"] = "released"
+    last_of_branch: Literal["zero"] = "zero"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""
         outputs, inputs = weight_OI.shape
-        if place.role in ("proj", "mlp_out") and self.last_of_branch == "zero":
+        if place.role in ("proj", "mlp_out"):
             weight_OI.zero_()
         elif outputs <= inputs:
             weight_OI.copy_(torch.eye(outputs, inputs))
         else:
             order = math.ceil(math.log2(outputs))
-            constant = 2 ** (-(order - (self.hadamard == "paper")) / 2)
-            weight_OI.copy_(constant * hadamard(order)[:outputs, :inputs])
+            weight_OI.copy_(2 ** (-order / 2) * hadamard(order)[:outputs, :inputs])
 
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """As a Linear where patches do not overlap, else by the middle of the kernel; bias 0."""

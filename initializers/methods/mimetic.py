@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,13 +24,12 @@ class Mimetic(Initializer):
       evenly between the two factors);
     - per layer, the value path x -> x W_v^T W_proj^T is `alpha_vproj Z - beta_vproj I`, exactly (full rank).
 
-    Everything else, biases included, keeps its base; but Linears that mix heads (CaiT) become the identity, for a head
-    has a W_q^T W_k of its own only then. The rank-d truncation lowers the diagonal of W_q^T W_k: about
+    Everything else, biases included, keeps its base. The rank-d truncation lowers the diagonal of W_q^T W_k: about
     0.40, not 0.70, at d = 64 and D = 192.
     """
 
     name: ClassVar[str] = "mimetic"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "mlp_in")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "mlp_in")
     later: ClassVar[dict[str, Any]] = {"parts": "both", "mlp_mean": 0.0}
 
     alpha_qk: NonNegativeFloat = 0.7
@@ -80,66 +78,44 @@ class Mimetic(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
-        # One factorisation gains little from a second thread, and waits for it where that core is busy; so there are
-        # several at a time, each on a thread of its own.
-        pool = ThreadPoolExecutor(torch.get_num_threads(), initializer=torch.set_num_threads, initargs=(1,))
-        with one_thread(), pool:
+        with one_thread():
             for layer in attention_layers(model):
                 if self.mlp_mean:
                     next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)
-                self._apply_to(layer, generator, pool)
+                self._apply_to(layer, generator)
 
-    def _apply_to(self, layer: AttentionLayer, generator: torch.Generator, pool: ThreadPoolExecutor) -> None:
-        heads, features, width = layer.query_HdD.shape
-        inner = layer.value_DD.shape[0]
+    def _apply_to(self, layer: AttentionLayer, generator: torch.Generator) -> None:
+        _, features, width = layer.query_HdD.shape
         identity = torch.eye(width)
-        query_key, value_path = [], None
-        for _ in range(heads):
+        for query_dD, key_dD in zip(layer.query_HdD, layer.key_HdD, strict=True):
             noise_DD = self._noise(width, generator)
             if self.parts != "vo":
-                goal_DD = self.alpha_qk * noise_DD + self.beta_qk * identity
-                query_key.append(pool.submit(factors, goal_DD, features, between(features, width, generator)))
+                left, right = factors(self.alpha_qk * noise_DD + self.beta_qk * identity, features, generator)
+                query_dD.copy_(left.T)
+                key_dD.copy_(right)
         noise_DD = self._noise(width, generator)
         if self.parts != "qk":
             goal_DD = self.alpha_vproj * noise_DD - self.beta_vproj * identity
-            value_path = pool.submit(factors, goal_DD, inner, between(inner, width, generator))
-        for head, solved in enumerate(query_key):
-            left, right = solved.result()
-            layer.query_HdD[head].copy_(left.T)
-            layer.key_HdD[head].copy_(right)
-        if self.parts != "vo":
-            separate_heads(layer)
-        if value_path:
-            left, right = value_path.result()
+            left, right = factors(goal_DD, len(layer.value_DD), generator)
             if self.vproj_order == "product":
-                layer.value_DD.copy_(left.T)
-                layer.proj_DD.copy_(right.T)
-            else:
-                layer.value_DD.copy_(left)
-                layer.proj_DD.copy_(right)
+                left, right = left.T, right.T
+            layer.value_DD.copy_(left)
+            layer.proj_DD.copy_(right)
 
 
-def separate_heads(layer: AttentionLayer) -> None:
-    """Make the Linears that mix heads the identity."""
-    for mixer in layer.talking:
-        mixer.weight.copy_(torch.eye(layer.heads))
-        if mixer.bias is not None:
-            mixer.bias.zero_()
+def factors(product_DD: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """`split`; of a rank larger than D a random orthonormal basis, rank x D, stands between the factors.
 
-
-def between(rank: int, width: int, generator: torch.Generator) -> Tensor | None:
-    """A random orthonormal basis, rank x D, to stand between two factors of a rank larger than D; else nothing."""
-    return torch.linalg.qr(torch.randn(rank, width, generator=generator))[0] if rank > width else None
-
-
-def factors(product_DD: Tensor, rank: int, basis_rD: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`split`; with a basis between the factors, the product is exact and no row of them is zero."""
+    The product is then exact, and no row of them is zero.
+    """
     if not product_DD.isfinite().all():
         raise OverflowError("infinite entries in a product of weights")
-    if basis_rD is None:
-        return split(product_DD, rank)
-    left_DD, right_DD = split(product_DD, len(product_DD))
-    return left_DD @ basis_rD.T, basis_rD @ right_DD
+    width = len(product_DD)
+    left_Dr, right_rD = split(product_DD, min(rank, width))
+    if rank > width:
+        basis_rD = torch.linalg.qr(torch.randn(rank, width, generator=generator))[0]
+        return left_Dr @ basis_rD.T, basis_rD @ right_rD
+    return left_Dr, right_rD
 
 
 def split(product_DD: Tensor, rank: int) -> tuple[Tensor, Tensor]:

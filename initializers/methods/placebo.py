@@ -13,15 +13,12 @@ from torch import Tensor, nn
 
 from vitinit.initializers import registry
 from vitinit.initializers.attention import (
-    AT_ONCE,
-    AttentionLayer,
     attention_layers,
-    evaluated,
     has_attention,
     position_name,
     seen_grids,
 )
-from vitinit.initializers.diagnostics import between_tokens, entropies, measured, spectrum
+from vitinit.initializers.diagnostics import measured, spectrum
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by, register
 from vitinit.initializers.report import MatchedEntropy, PlaceboReport, ReplacedWeight
@@ -92,11 +89,8 @@ class Placebo(Initializer):
                 f"method 'placebo': {self.of['name']!r} gives no weight of {type(model).__name__} a pattern that a "
                 "placebo could be without"
             )
-        if self.keep == "entropy" and not has_attention(model):
-            raise VitinitError(
-                f"method 'placebo': keep 'entropy' is that of attention, and {type(model).__name__} has none; "
-                "keep 'spectrum' or 'norm'"
-            )
+        if self.keep == "entropy":
+            self.attention_of(model)
 
     def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
         """As the method chooses."""
@@ -120,11 +114,6 @@ class Placebo(Initializer):
         aim = self.method.apply(model, generator, job)
         changed = changed_by(self.method, model, before)
         weights = [new for old, new in zip(starts, _weights(model), strict=True) if not same(old, new.view)]
-        if not weights:
-            raise VitinitError(
-                f"method 'placebo': {self.of['name']!r} sets no weight of {type(model).__name__}, only what a placebo "
-                "keeps"
-            )
         start, of_method = job.diagnose(model), [weight.view.clone() for weight in weights]
         entropy_L = measured(model, images_BCHW).entropy if images_BCHW is not None else []
 
@@ -180,8 +169,6 @@ def _weights(model: nn.Module) -> list[_Weight]:
     found: list[_Weight] = []
     kept = {position_name(model)}
     for layer in attention_layers(model) if has_attention(model) else []:
-        # the first stay the identity, or heads would have no weights of their own; the others are no weights
-        kept |= set(layer.names_of("talking"))
         query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
@@ -235,23 +222,19 @@ def _match(
 ) -> list[MatchedEntropy]:
     """Scale W_q and W_k, as far as they are among `weights`, until every layer has this mean entropy on the images.
 
-    One pass from the input on: a layer is scaled when the images reach it, and goes on with its new weights.
+    From the input on: a layer is scaled when those before it have their new weights.
     """
     matched: list[MatchedEntropy] = []
-
-    def scale(layer: AttentionLayer, target: float, tokens: int, inputs: tuple[Any, ...], named: Any) -> None:
+    for number, (layer, grid) in enumerate(zip(attention_layers(model), seen_grids(model), strict=True)):
         parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
-        starts = [part.clone() for part in parts]
-        alone = len(inputs) == 1 and not named  # without masks and biases that belong to all of them
-        few = [(some,) for some in inputs[0].split(AT_ONCE)] if alone else [inputs]
+        starts, target = [part.clone() for part in parts], float(entropy_L[number].mean())
 
-        def entropy(scale: float) -> float:
+        def entropy(scale: float, number: int = number, parts: Any = parts, starts: Any = starts) -> float:
             for part, start in zip(parts, starts, strict=True):
                 part.copy_(scale * start)
-            maps = (layer.attention(*some, **named) for some in few)
-            return float(torch.cat([entropies(between_tokens(map_BHNN, tokens)) for map_BHNN in maps]).mean())
+            return float(measured(model, images_BCHW).entropy[number].mean())
 
-        factor, reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        factor, reached = _solved(entropy, target, math.log(math.prod(grid)), TRIALS if parts else 1)
         if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
@@ -259,18 +242,6 @@ def _match(
                 "them together; keep 'spectrum' or 'norm'"
             )
         matched.append(MatchedEntropy(layer=layer.name, scale=factor, method=target, placebo=reached))
-
-    hooks = [
-        layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
-                layer, float(target.mean()), math.prod(grid), inputs, named
-            ),
-            with_kwargs=True,
-        )
-        for layer, target, grid in zip(attention_layers(model), entropy_L, seen_grids(model), strict=True)
-    ]
-    with evaluated(model, hooks):
-        model(images_BCHW)
     return matched
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -57,41 +57,25 @@ class Procedural(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models whose blocks do not map tokens to tokens by themselves."""
-        self._blocks(model)
-
-    def _blocks(self, model: nn.Module) -> list[nn.Module]:
-        blocks: list[nn.Module] = []
         for layer in self.blocks_of(model):
-            why = ""
-            if layer.window or rotary(model):
-                why = "tells places apart itself"
-            elif layer.block is None:
-                why = "has no block of its own"
-            else:
-                x_BND = layer.query_HdD.new_zeros(2, math.prod(token_grid(model)), layer.query_HdD.shape[-1])
-                try:
-                    with evaluated(model), torch.no_grad():
-                        shape = _called(layer.block, x_BND).shape
-                    if shape != x_BND.shape:
-                        why = f"is in a block that turns tokens of {tuple(x_BND.shape)} into {tuple(shape)}"
-                except Exception as error:  # of anyone's block
-                    why = f"is in a block that cannot be called with tokens alone ({type(error).__name__})"
-                blocks.append(layer.block)
-            if why:
+            why = "tells places apart itself" if layer.window or rotary(model) else ""
+            x_BND = layer.query_HdD.new_zeros(2, 1 if why else math.prod(token_grid(model)), layer.query_HdD.shape[-1])
+            try:
+                with evaluated(model), torch.no_grad():
+                    fits = _called(layer.block, x_BND).shape == x_BND.shape
+            except Exception:  # of anyone's block
+                fits = False
+            if why or not fits:
                 raise VitinitError(
                     f"method 'procedural' trains blocks on tokens alone: attention {layer.name!r} of "
-                    f"{type(model).__name__} {why}; choose another method"
+                    f"{type(model).__name__} {why or 'is in a block that does not take and return these'}; choose "
+                    "another method"
                 )
-        if math.prod(token_grid(model)) < 2:
-            raise VitinitError(
-                f"method 'procedural' trains on strings with a symbol a patch, and {type(model).__name__} has one; "
-                "choose smaller patches"
-            )
-        return blocks
 
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
-        """Train the blocks."""
-        blocks, tokens = nn.ModuleList(self._blocks(model)), math.prod(token_grid(model))
+        """Train the blocks, or read what was trained from this start before."""
+        blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
+        tokens = math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
         own = [parameter for parameter in blocks.parameters() if parameter.is_floating_point()]
         seed = int(torch.randint(2**62, (), generator=generator))
@@ -173,6 +157,6 @@ def _directions(count: int, width: int, generator: torch.Generator) -> Tensor:
     return NORM * functional.normalize(torch.randn(count, width, generator=generator), dim=-1)
 
 
-def _called(block: nn.Module, x_BND: Tensor) -> Tensor:
+def _called(block: Any, x_BND: Tensor) -> Tensor:
     given = block(x_BND)
     return given[0] if isinstance(given, tuple) else given

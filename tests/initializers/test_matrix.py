@@ -22,9 +22,6 @@ BASES = [known.name for known in vitinit.catalogue("base")]
 METHODS = [known.name for known in vitinit.catalogue("method")]
 NO_ATTENTION = "has no attention layer"
 NORMALISED = "normalises queries and keys"
-CHANNELS = "from channel to channel"
-COSINES = "cosines"
-BRANCHES = "from one branch to another"
 BOTH = ("mimetic", "impulse")
 REFUSED: dict[str, dict[str, str]] = {
     "timm ViT qk-norm": dict.fromkeys((*BOTH, "conditioned", "dct", "zero_query"), NORMALISED),
@@ -33,34 +30,24 @@ REFUSED: dict[str, dict[str, str]] = {
     "timm EVA rotary": {"impulse": "rotates queries and keys"},
     "nn.TransformerEncoder": {"impulse": "no token grid"},
     **{name: dict.fromkeys(BOTH, NO_ATTENTION) for name in ("timm ConvMixer", "timm MLP-Mixer", "timm ResMLP")},
-    "timm XCiT": dict.fromkeys(BOTH, CHANNELS),
-    "timm CrossViT": dict.fromkeys(BOTH, BRANCHES),
-    **{name: {"impulse": "no token grid"} for name in ("torchvision Swin", "Hugging Face Swin")},
+    "torchvision Swin": {"impulse": "no token grid"},
     **{name: {"impulse": "no absolute position embedding"} for name in ("timm Swin", "timm BEiT")},
-    **{f"{name} Swin V2": dict.fromkeys(BOTH, COSINES) for name in ("timm", "torchvision", "Hugging Face")},
-    "timm Swin V2 CR": dict.fromkeys(BOTH, COSINES),
 }
 """Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""
 ONLY = {
     "convit_gpsa": ("timm ConViT",),
     "conv_filters": ("timm ConvMixer",),
 }
-KEPT = r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1|logit_scale)$"
+KEPT = r"\.(gamma|gamma_\d|ls\d|lambda1)$"
 """Layer scales, which are the library's."""
-BEHIND = r"|\.blocks\.\d+\.norm[12]\.weight$"
-"""Norms that scale branches."""
-NO_TOKENS = {NO_ATTENTION, CHANNELS, COSINES, BRANCHES}
 TOKENS_ALONE = {
     **dict.fromkeys(("timm BEiT", "timm EVA rotary"), "tells places apart itself"),
-    **{f"{name} Swin": "tells places apart itself" for name in ("timm", "torchvision", "Hugging Face")},
-    **dict.fromkeys(("vit-pytorch ViT", "vit-pytorch SimpleViT"), "cannot be called with tokens alone"),
+    **{f"{name} Swin": "tells places apart itself" for name in ("timm", "torchvision")},
     "nn.TransformerEncoder": "no token grid",
 }
 """Why blocks cannot be trained on strings."""
-UNSEEN = {"torchvision ViT", "timm Swin V2", "nn.TransformerEncoder", "timm BEiT", "timm BEiT positions", "timm EVA"}
+UNSEEN = {"torchvision ViT", "nn.TransformerEncoder", "timm BEiT", "timm BEiT positions", "timm EVA"}
 """Attention whose Linears are not called."""
-NO_CONVOLUTION = {name for name in zoo.ZOO if name.startswith("vit-pytorch")} | {"timm XCiT"}
-"""Patches are cut by hand and read by a Linear, or several convolutions overlap."""
 
 
 def reason(name: str, method: str) -> str | None:
@@ -70,18 +57,16 @@ def reason(name: str, method: str) -> str | None:
     if method == "lsuv":
         return "without calling a Linear" if name in UNSEEN else "needs training images"
     if method == "whitened_patches":
-        return "does not begin with one" if name in NO_CONVOLUTION else "needs training images"
-    if method == "dct" and name.startswith("vit-pytorch"):
-        return "needs square matrices"
+        return "needs training images"
     if method == "procedural":
-        return TOKENS_ALONE.get(name) or (known["mimetic"] if known.get("mimetic") in NO_TOKENS else None)
+        return TOKENS_ALONE.get(name) or (known["mimetic"] if known.get("mimetic") == NO_ATTENTION else None)
     if method == "critical_scale":
         return "has no token grid" if name == "nn.TransformerEncoder" else reason(name, "zero_query")
     if (
         method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled", "scaled_random")
         and method not in known
     ):
-        return known["mimetic"] if known.get("mimetic") in NO_TOKENS else None
+        return known["mimetic"] if known.get("mimetic") == NO_ATTENTION else None
     return known.get("mimetic" if method == "placebo" else method)
 
 
@@ -105,9 +90,9 @@ def assert_every_linear_has_its_place(model: nn.Module) -> None:
     for linear in names:
         end = linear.rsplit(".", 1)[-1]
         role = found[linear].role
-        if end in ("q", "qkv", "to_qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj", "wq"):
+        if end in ("qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
             assert role == "qkv", linear
-        if end == "fc2" and "meta_mlp" not in linear:  # which gives a relative position bias
+        if end == "fc2":
             assert role == "mlp_out", linear
         if end in ("head", "classifier"):
             assert role == "head", linear
@@ -119,8 +104,7 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
     base, states = BASES[list(zoo.ZOO).index(name) % len(BASES)], []
     for seed, there in ((1, float("nan")), (2, 7.0)):
         model = zoo.build(name, seed)
-        kept = KEPT + (BEHIND if name.startswith("timm Swin V2") else "")
-        own = [each for each, _ in model.named_parameters() if not re.search(kept, each)]
+        own = [each for each, _ in model.named_parameters() if not re.search(KEPT, each)]
         for parameter in own:
             nn.init.constant_(model.get_parameter(parameter), there)
         report = vitinit.initialize(model, base=base, seed=3)
@@ -137,22 +121,16 @@ def logits(model: nn.Module, images_BCHW: Tensor) -> Any:
     return getattr(out, "logits", out)
 
 
-UNSCALED = {"vit-pytorch SimpleViT": "outside its parameters"}
-
-
 @pytest.mark.parametrize("name", fitting("impulse"))
 def test_impulses_are_in_the_models_own_maps(name: str) -> None:
     """With tokens that are their positions alone, every head looks at the token at one offset."""
     model, held, tokens = zoo.build(name), nn.ModuleDict({"backbone": zoo.build(name)}), 16
     report = vitinit.initialize(model, "impulse", base="trunc_normal", position_scale=1)
     plain = state(model)
-    if name in UNSCALED:
-        refused(held, UNSCALED[name], "impulse", base="trunc_normal", position_scale=18)
-    else:
-        vitinit.initialize(held, "impulse", base="trunc_normal", position_scale=18)
-        scaled = state(held["backbone"])
-        (found,) = [each for each in plain if plain[each].any() and torch.equal(scaled[each], 18 * plain[each])]
-        assert "pos" in found
+    vitinit.initialize(held, "impulse", base="trunc_normal", position_scale=18)
+    scaled = state(held["backbone"])
+    (found,) = [each for each in plain if plain[each].any() and torch.equal(scaled[each], 18 * plain[each])]
+    assert "pos" in found
     attention_HNN = maps_of(without_images(model), images(1))[0][0, :, -tokens:, -tokens:].numpy()
     among_HRCRC = (attention_HNN / attention_HNN.sum(-1, keepdims=True)).reshape(-1, 4, 4, 4, 4)
     near, inside = (-1, 0, 1), range(4)

@@ -46,21 +46,6 @@ def torchvision_swin() -> nn.Module:
     return SwinTransformer([2, 2], 24, [2, 2], [2, 4], [4, 4], num_classes=10)
 
 
-def torchvision_swin_v2() -> nn.Module:
-    from torchvision.models.swin_transformer import PatchMergingV2, SwinTransformer, SwinTransformerBlockV2
-
-    return SwinTransformer(
-        [2, 2],
-        24,
-        [2, 2],
-        [2, 4],
-        [4, 4],
-        num_classes=10,
-        block=SwinTransformerBlockV2,
-        downsample_layer=PatchMergingV2,
-    )
-
-
 HF = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
 
 
@@ -71,18 +56,6 @@ def hugging_face(name: str, **changes: Any) -> Callable[[], nn.Module]:
         transformers = pytest.importorskip("transformers")
         config = getattr(transformers, f"{name}Config")(**changes, num_labels=10, attn_implementation="eager")
         return getattr(transformers, f"{name}ForImageClassification")(config)
-
-    return build
-
-
-def lucidrains(name: str) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        library = pytest.importorskip("vit_pytorch")
-        if name == "SimpleViT":
-            from vit_pytorch.simple_vit import SimpleViT as cls
-        else:
-            cls = getattr(library, name)
-        return cls(image_size=32, patch_size=8, num_classes=10, dim=48, depth=2, heads=4, mlp_dim=96)
 
     return build
 
@@ -101,7 +74,6 @@ class Encoder(nn.Module):
         return self.head(self.encoder(self.patches(x).flatten(2).mT).mean(1))
 
 
-BIAS = {"qkv_bias": True, "use_rel_pos_bias": True}
 EVA = {**SMALL, "mlp_ratio": 2.0}
 SWIN = {**SIZE, "patch_size": 4, "embed_dim": 24, "depths": (2, 2), "num_heads": (2, 4), "window_size": 4}
 ZOO: dict[str, Callable[[], nn.Module]] = {
@@ -111,9 +83,6 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
         "vision_transformer.VisionTransformer", **SMALL, reg_tokens=2, init_values=1e-5, no_embed_class=True
     ),
     "timm ViT qk-norm": timm("vision_transformer.VisionTransformer", **SMALL, qk_norm=True),
-    "timm ViT map pool": timm(
-        "vision_transformer.VisionTransformer", **SMALL, class_token=False, global_pool="map", pos_embed="learn"
-    ),
     "timm ViT no positions": timm("vision_transformer.VisionTransformer", **SMALL, pos_embed="none"),
     "timm ViT scale norm": timm("vision_transformer.VisionTransformer", **SMALL, scale_attn_norm=True),
     "timm DeiT distilled": timm("deit.VisionTransformerDistilled", **SMALL),
@@ -121,7 +90,6 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "timm ConvMixer": timm("convmixer.ConvMixer", dim=24, depth=2, kernel_size=3, patch_size=4, num_classes=10),
     "timm MLP-Mixer": timm("mlp_mixer.MlpMixer", **SIZE, patch_size=8, num_blocks=2, embed_dim=48),
     "timm ResMLP": res_mlp,
-    "timm CaiT": timm("cait.Cait", **SMALL),
     "timm BEiT": timm(
         "beit.Beit", **SMALL, qkv_bias=True, init_values=0.1, use_abs_pos_emb=False, use_rel_pos_bias=True
     ),
@@ -129,36 +97,13 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "timm EVA": timm("eva.Eva", **EVA),
     "timm EVA rotary": timm("eva.Eva", **EVA, use_rot_pos_emb=True, use_abs_pos_emb=False, qkv_fused=False),
     "timm Swin": timm("swin_transformer.SwinTransformer", **SWIN),
-    "timm Swin V2": timm("swin_transformer_v2.SwinTransformerV2", **SWIN),
-    "timm Swin V2 CR": timm("swin_transformer_v2_cr.SwinTransformerV2Cr", **SWIN),
-    "timm XCiT": timm("xcit.Xcit", **SMALL, eta=1.0),
-    "timm CrossViT": timm(
-        "crossvit.CrossVit",
-        img_size=32,
-        img_scale=(1.0, 1.0),
-        patch_size=(8, 16),
-        embed_dim=(24, 48),
-        depth=((1, 1, 0),),
-        num_heads=(2, 2),
-        mlp_ratio=(2.0, 2.0, 1.0),
-        num_classes=10,
-    ),
     "torchvision ViT": torchvision_vit,
     "torchvision Swin": torchvision_swin,
-    "torchvision Swin V2": torchvision_swin_v2,
     "Hugging Face ViT": hugging_face("ViT", **HF, intermediate_size=192),
     "Hugging Face DeiT": hugging_face("DeiT", **HF, intermediate_size=192),
     "Hugging Face DINOv2": hugging_face("Dinov2", **HF),
     "Hugging Face DINOv2 registers": hugging_face("Dinov2WithRegisters", **HF),
     "Hugging Face MSN": hugging_face("ViTMSN", **HF, intermediate_size=192),
-    "Hugging Face Swin": hugging_face(
-        "Swin", image_size=32, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4
-    ),
-    "Hugging Face Swin V2": hugging_face(
-        "Swinv2", image_size=32, patch_size=4, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4
-    ),
-    "vit-pytorch ViT": lucidrains("ViT"),
-    "vit-pytorch SimpleViT": lucidrains("SimpleViT"),
     "nn.TransformerEncoder": Encoder,
 }
 

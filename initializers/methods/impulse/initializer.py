@@ -16,7 +16,7 @@ from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse import solvers
 from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
-from vitinit.initializers.methods.mimetic import Mimetic, separate_heads
+from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.pseudo_input import PseudoInput, made_up
 from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
 from vitinit.initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
@@ -38,7 +38,7 @@ class Impulse(Initializer):
     `rotation` is ours: on a ViT-T, with smaller weights, it puts 2.5 to 3.1 times the attention of the gradient
     solution on its target on real images, 1.3 to 1.5 times that of its first 1,000 steps (`tests/scale/fidelity.py`).
 
-    Linears that mix heads (CaiT) become the identity. Rotated or normalised queries and keys are refused, and models
+    Rotated or normalised queries and keys are refused, and models
     whose positions are a bias of the logits alone (Swin).
 
     Ablations: which pseudo-input, which half of the attention weights, how large the weights, and whether the pattern
@@ -46,7 +46,7 @@ class Impulse(Initializer):
     """
 
     name: ClassVar[str] = "impulse"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "talking", "position")
+    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "position")
     later: ClassVar[dict[str, Any]] = {
         "pseudo_input": "position",
         "pseudo_input_later": None,
@@ -177,7 +177,7 @@ class Impulse(Initializer):
         for number, batch in enumerate(batches):
             pseudo_ND = pseudo_L[batch.start]
             if pseudo_ND is None:
-                pseudo_ND = layers[batch.start].normed(attention_input(model, next(images), batch.start))[0]
+                pseudo_ND = attention_input(model, next(images), batch.start)[0]
             pseudo_L[batch.start] = pseudo_ND
             chosen = slice(batch.start, batch.stop)
             problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
@@ -191,7 +191,6 @@ class Impulse(Initializer):
                 if solution in batch:
                     layer.query_HdD.copy_(query_LHdD[solution - batch.start])
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
-                    separate_heads(layer)
         targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
         return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], pseudo_L[0])
 

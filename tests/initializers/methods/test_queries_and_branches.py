@@ -89,16 +89,9 @@ def test_rows_of_every_head_are_orthonormal_and_heads_are_independent() -> None:
     assert max(between) < 0.9
 
 
-@pytest.mark.parametrize(("value", "step"), [("same", 0), ("slices", 12)])
-def test_each_head_reads_its_channels(value: str, step: int) -> None:
-    _, m = both(WIDE, "conditioned", value=value)
-    for head, value_dD in enumerate(qkv_rows(m, 1)[2]):
-        np.testing.assert_array_equal(value_dD, np.eye(12, 60, step * head))
-    before, after = both(VIT, "conditioned", value=value, scale="base")
-    for old, new in zip(qkv_rows(before), qkv_rows(after), strict=True):
-        for one, other in zip(old, new, strict=True):
-            assert np.linalg.norm(other) == pytest.approx(np.linalg.norm(one), rel=1e-5)
-            assert np.linalg.cond(other) == pytest.approx(1, abs=1e-5)
+def test_each_head_reads_the_first_channels() -> None:
+    for value_dD in qkv_rows(both(WIDE, "conditioned")[1], 1)[2]:
+        np.testing.assert_array_equal(value_dD, np.eye(12, 60))
 
 
 # --- DCT -------------------------------------------------------------------------------------------------------------
