@@ -94,11 +94,3 @@ def write(path: Path, text: str) -> None:
     """
     with os_errors(f"cannot write {path}"):
         path.write_text(text, encoding="utf-8")
-
-
-def python() -> str:
-    """Return the command that starts this Python here: its path where no environment is activated."""
-    here = Path(sys.prefix)
-    if os.environ.get("VIRTUAL_ENV") or not here.is_relative_to(Path.cwd()):
-        return "python"
-    return str(here.relative_to(Path.cwd()) / "bin" / "python")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitinit.analysis.text import count, one_line
 from vitinit.benchmark.metrics import registry
@@ -50,18 +50,11 @@ class Study:
     contents: Contents
     layout: Layout
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
-    contradicted: int = 0
-    """Runs that a folder behind the first has with another score or other weights; the first folder's count."""
 
     @property
     def home(self) -> Path:
         """The folder that what is computed from the study goes to."""
         return home(self.folders) / self.name
-
-    @property
-    def order(self) -> list[str]:
-        """Labels in the order of the grid's rows; empty where it is not known."""
-        return self.layout.rows
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
@@ -72,10 +65,8 @@ class Study:
     def rows(self) -> list[str]:
         """Row labels in the order of the table, those without a finished run included."""
 
-        def place(row: str) -> tuple[int, int, str]:
-            return (_rank(row, self.order), _rank(row, ROWS), row)
-
-        return sorted({outcome.row for outcome in self.outcomes}, key=place)
+        order = [*self.layout.rows, *ROWS]
+        return sorted({outcome.row for outcome in self.outcomes}, key=lambda row: (_rank(row, order), row))
 
     @cached_property
     def columns(self) -> list[str]:
@@ -110,16 +101,11 @@ class Study:
             VitinitError: those of one column are not measured by the same.
         """
         found: dict[str, str] = {}
-        for column in self.columns:
-            here = {
-                registry.metric_label(run.metric)
-                for (place, _), runs in self.cells.items()
-                if place == column
-                for run in runs
-            }
-            if len(here) > 1:
-                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {' and by '.join(here)}")
-            found.update((column, metric) for metric in here)
+        for (column, _), runs in self.cells.items():
+            for name in (registry.metric_label(run.metric) for run in runs):
+                if found.setdefault(column, name) != name:
+                    both = f"{found[column]} and by {name}"
+                    raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {both}")
         return found
 
     @property
@@ -141,7 +127,7 @@ class Study:
     def cells(self) -> dict[tuple[str, str], list[RunRecord]]:
         """Finished runs by column and row label, in the order of the table; in a cell by seed."""
         found: dict[tuple[str, str], list[RunRecord]] = {(c, r): [] for c in self.columns for r in self.rows}
-        for record in sorted(self.contents.done.values(), key=lambda record: record.spec.seed):
+        for record in sorted(self.contents.done.values(), key=lambda record: (record.spec.seed, record.run_id)):
             found[self.column[record.run_id], record.row].append(record)
         return {key: runs for key, runs in found.items() if runs}
 
@@ -150,10 +136,33 @@ class Study:
         """One row per finished run, in the order of the table."""
         import pandas as pd
 
-        order = {name: i for i, name in enumerate([*self.rows, *self.columns])}
-        rows = [_run(record, self.column[record.run_id]) for record in self.contents.done.values()]
-        rows.sort(key=lambda row: (order[row["column"]], order[row["row"]], row["seed"], row["run_id"]))
-        return pd.DataFrame(rows)
+        lines = [
+            {
+                "run_id": run.run_id,
+                "row": row,
+                "column": column,
+                "dataset_label": run.spec.dataset.label,
+                "dataset": run.spec.dataset.name,
+                "train_images": run.dataset.train,
+                "checksum": run.dataset.checksum,
+                "model": run.spec.model.describe(),
+                "seed": run.spec.seed,
+                "split": run.spec.dataset.evaluate_on,
+                "lr": run.spec.recipe.lr,
+                "epochs": run.spec.recipe.epochs,
+                "precision": run.spec.recipe.precision,
+                "metric": registry.metric_label(run.metric),
+                "score": run.score,
+                "best_score": run.best[1],
+                "commit": run.environment.get("commit"),
+                "dirty": run.environment.get("dirty"),
+                "device": run.execution.get("device"),
+                "hardware": run.environment.get("gpu") or run.environment.get("processor"),
+            }
+            for (column, row), runs in self.cells.items()
+            for run in runs
+        ]
+        return pd.DataFrame(lines)
 
     @cached_property
     def epochs(self) -> pd.DataFrame:
@@ -208,16 +217,14 @@ class Study:
 
     def summary(self) -> str:
         """Number of runs read, in a sentence for the terminal."""
-        counts = {
-            "finished": len(self.contents.done),
-            "failed": len(self.contents.failed),
-            "skipped": len(self.contents.skipped),
-        }
+        states = {"finished": "done", "failed": "failed", "skipped": "skipped"}
+        counts = {state: len(getattr(self.contents, its)) for state, its in states.items()}
         parts = [f"{number} {state}" for state, number in counts.items() if number or state == "finished"]
         if self.contents.problems:
             parts.append(count(len(self.contents.problems), "invalid file"))
-        where = ", ".join(str(folder / self.name) for folder in self.folders)
-        return f"Study {self.name}: {', '.join(parts)}, in {where}"
+        return (
+            f"Study {self.name}: {', '.join(parts)}, in {', '.join(str(folder / self.name) for folder in self.folders)}"
+        )
 
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""
@@ -245,109 +252,59 @@ def home(folders: Sequence[Path]) -> Path:
 
 
 def load(results: Sequence[Path] | None = None, study: str | None = None) -> Study:
-    """Read one study from results folders.
-
-    Args:
-        results: Folders with one subfolder a study. Default: `results/local` when it holds records, otherwise
-            `results/reference`. Where one run is in several folders, the first folder wins.
-        study: Name. Default: `table2`, then `small`, then the first by name; the first of them with a finished run.
-
-    Raises:
-        VitinitError: no such folder, no study at all, or no study of this name.
-    """
-    if study is not None:
-        return load_all(results, study)[0]
-    folders, names = _studies(results)
-    read = (_study(folders, name) for name in names)
-    return next((found for found in read if found.contents.done), _study(folders, names[0]))
+    """Read the study of this name, or the first one with a finished run; see `load_all`."""
+    found = load_all(results, study)
+    return next((each for each in found if each.contents.done), found[0])
 
 
 def load_all(results: Sequence[Path] | None = None, study: str | None = None) -> list[Study]:
     """Read all studies of results folders, or the one of this name: `table2`, `small`, then the others by name.
 
+    Args:
+        results: Folders with one subfolder a study. Default: `results/local` when it holds records, otherwise
+            `results/reference`. Where one run is in several folders, the first folder wins.
+        study: Name.
+
     Raises:
-        VitinitError: as `load`.
+        VitinitError: no such folder, no study at all, or no study of this name.
     """
-    folders, names = _studies(results)
-    if study is not None and study not in names:
-        error = unknown_name("study", study, names)
-        elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
-        raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
-    return [_study(folders, name) for name in names if study in (None, name)]
-
-
-def _studies(results: Sequence[Path] | None) -> tuple[list[Path], list[str]]:
-    """The folders, and the names of the studies in them."""
     folders = list(results) if results else [LOCAL if Store(LOCAL).studies() else REFERENCE]
-    for folder in folders if results else []:
+    for folder in results or ():
         if not folder.is_dir():
             raise VitinitError(f"no results folder {folder}")
-    found = {name for folder in folders for name in Store(folder).studies()}
-    if not found:
-        where = ", ".join(str(folder) for folder in folders) if results else f"{LOCAL} or {REFERENCE}"
+    known = {name for folder in folders for name in Store(folder).studies()}
+    if not known:
         hint = "run a study first (vitinit run small) or name a folder: --results DIR"
         for folder in folders:
             if Store(folder).strays():
                 hint = f"is it the folder of one study? --results {folder.parent} --study {folder.name}"
-        raise VitinitError(f"no records in {where}; {hint}")
-    return folders, sorted(found, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
+        raise VitinitError(f"no records in {', '.join(map(str, folders))}; {hint}")
+    if study is not None and study not in known:
+        error = unknown_name("study", study, known)
+        elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
+        raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
+    names = sorted(known, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
+    return [_study(folders, name) for name in names if study in (None, name)]
 
 
 def _study(folders: Sequence[Path], name: str) -> Study:
-    contents, layout, contradicted = _read(folders, name)
-    return Study(name, tuple(folders), contents, layout, contradicted)
-
-
-def _read(folders: Sequence[Path], study: str) -> tuple[Contents, Layout, int]:
     """The records of all folders, and the layout: the first folder's, then what others have besides."""
-    merged, layout, contradicted = Contents(), Layout(), set[str]()
+    merged, layout = Contents(), Layout()
     for folder in folders:
         store = Store(folder)
-        found = store.read(study)
+        found = store.read(name)
         try:
-            layout = layout.before(store.layout(study))
+            layout = layout.before(store.layout(name))
         except VitinitError as error:
             found.problems.append(str(error))
-        for run_id in found.done.keys() & merged.done.keys():
-            first, second = merged.done[run_id], found.done[run_id]
-            if (first.score, first.weights) != (second.score, second.weights):
-                contradicted.add(run_id)
         merged.done = found.done | merged.done
         merged.failed = found.failed | merged.failed
         merged.skipped = found.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
     merged.settle()
-    return merged, layout, len(contradicted)
+    return Study(name, tuple(folders), merged, layout)
 
 
 def _rank(name: str, order: Sequence[str]) -> int:
     return order.index(name) if name in order else len(order)
-
-
-def _run(record: RunRecord, column: str) -> dict[str, Any]:
-    spec = record.spec
-    return {
-        "run_id": record.run_id,
-        "study": record.study,
-        "row": record.row,
-        "column": column,
-        "dataset_label": spec.dataset.label,
-        "dataset": spec.dataset.name,
-        "train_images": record.dataset.train,
-        "checksum": record.dataset.checksum,
-        "model": spec.model.describe(),
-        "seed": spec.seed,
-        "split": spec.dataset.evaluate_on,
-        "lr": spec.recipe.lr,
-        "epochs": spec.recipe.epochs,
-        "precision": spec.recipe.precision,
-        "metric": registry.metric_label(record.metric),
-        "score": record.score,
-        "best_score": record.best[1],
-        "init_seconds": record.init.seconds,
-        "commit": record.environment.get("commit"),
-        "dirty": record.environment.get("dirty"),
-        "device": record.execution.get("device"),
-        "hardware": record.environment.get("gpu") or record.environment.get("processor"),
-    }

@@ -19,7 +19,7 @@ from vitinit.analysis.text import one_line
 from vitinit.benchmark.fields import Frozen, Share
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
-from vitinit.initializers.errors import VitinitError, explain, unknown_name
+from vitinit.initializers.errors import VitinitError, explain
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "published"
 
@@ -63,12 +63,12 @@ class PublishedSetting(Frozen):
 
     def is_of(self, spec: RunSpec) -> bool:
         """Return True if a run of ours has this setting, in all that is known of it."""
-        if not self.initialization or not self.model or self.masked:
-            return False
-        base, method = self.initialization.base, self.initialization.method
-        model = spec.model.model_dump()
+        known, model = self.initialization, spec.model.model_dump()
         return (
-            (base, method) == (spec.base, spec.method)
+            known is not None
+            and not self.masked
+            and bool(self.model)
+            and (known.base, known.method) == (spec.base, spec.method)
             and {**model, **self.model} == model
             and self.epochs in (None, spec.recipe.epochs)
             and self._is_of_images(spec.dataset)
@@ -78,12 +78,10 @@ class PublishedSetting(Frozen):
         """Return True if ours are these images: papers round a fraction in every class, by up to 2 % of it."""
         if self.dataset is None or ours != DatasetSpec(name=self.dataset, train_size=ours.train_size):
             return False
+        share = self.train_fraction or 1
         if ours.train_size is None or self.dataset not in IMAGES:
-            return ours.train_size is None and self.train_fraction in (None, 1)
-        whole, _ = IMAGES[self.dataset]
-        if self.train_fraction in (None, 1):
-            return ours.train_size == whole
-        return math.isclose(ours.train_size / whole, self.train_fraction or 1, rel_tol=0.02)
+            return ours.train_size is None and share == 1
+        return math.isclose(ours.train_size / IMAGES[self.dataset][0], share, rel_tol=0 if share == 1 else 0.02)
 
 
 class PublishedCell(Frozen):
@@ -106,12 +104,6 @@ class PublishedCell(Frozen):
     setting: PublishedSetting = PublishedSetting()
     """Setting of this number beyond that of its table, row and column."""
 
-    @model_validator(mode="after")
-    def _percent(self) -> PublishedCell:
-        if self.unit == "top1" and self.value > 100:
-            raise ValueError(f"top-1 of {self.value}: should be less than or equal to 100")
-        return self
-
 
 class PublishedTable(Frozen):
     """One table or figure of a paper, as far as it is known."""
@@ -129,18 +121,11 @@ class PublishedTable(Frozen):
     cells: Annotated[list[PublishedCell], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _one_number_a_place(self) -> PublishedTable:
-        seen = set()
-        for cell in self.cells:
-            place = (cell.row, cell.column)
-            if cell.row not in self.rows or cell.column not in self.columns:
-                raise ValueError(f"a cell of {place}, which is not among the rows and columns")
-            if place in seen:
-                raise ValueError(f"two numbers for {place}")
-            seen.add(place)
-            known = self.setting_of(cell)
-            if known.train_fraction not in (None, 1) and known.dataset not in IMAGES:
-                raise ValueError(f"train_fraction needs a dataset whose size is known: {', '.join(IMAGES)}")
+    def _places(self) -> PublishedTable:
+        if not {(cell.row, cell.column) for cell in self.cells} <= {
+            (row, col) for row in self.rows for col in self.columns
+        }:
+            raise ValueError("a cell that is not among the rows and columns")
         return self
 
     def setting_of(self, cell: PublishedCell) -> PublishedSetting:
@@ -196,24 +181,18 @@ def publication(paper: str, folder: Path = FOLDER) -> Publication:
     """Read and validate one paper's file.
 
     Raises:
-        VitinitError: there is no such file, or it does not validate.
+        VitinitError: it does not validate.
     """
-    known = sorted(path.stem for path in folder.glob("*.json"))
-    if paper not in known:
-        raise unknown_name("published paper", paper, known)
     path = folder / f"{paper}.json"
     try:
-        content = Publication.model_validate_json(path.read_bytes())
+        return Publication.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise VitinitError(one_line(str(explain(error, str(path))), 300)) from None
-    if content.paper != paper:
-        raise VitinitError(f"{path}: holds paper {content.paper}")
-    return content
 
 
-def papers(folder: Path = FOLDER) -> list[Publication]:
+def papers() -> list[Publication]:
     """Every paper, by arXiv id."""
-    return [publication(path.stem, folder) for path in sorted(folder.glob("*.json"))]
+    return [publication(path.stem) for path in sorted(FOLDER.glob("*.json"))]
 
 
 def numbers(publication: Publication, table: str) -> list[Published]:
@@ -232,11 +211,9 @@ def _comparable() -> list[Published]:
 @cache
 def context(study: str) -> tuple[Publication, str] | None:
     """The paper and its table that a study is to be read with, whatever its setting; None where no table names it."""
-    for paper in papers():
-        for name, table in paper.tables.items():
-            if study in table.studies:
-                return paper, name
-    return None
+    return next(
+        ((paper, name) for paper in papers() for name, its in paper.tables.items() if study in its.studies), None
+    )
 
 
 def read_in_part(run: RunRecord) -> bool:

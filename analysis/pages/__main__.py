@@ -54,19 +54,15 @@ def _run(args: argparse.Namespace) -> None:
     if not args.check:
         for path, text in pages.items():
             command.write(path, text)
-            print(f"wrote {path}")
         for path, grid in drawn.items():
-            command.folder(path.parent)
-            style.save_png(grid, path)
-            print(f"wrote {path}.png")
+            style.save_png(grid, command.folder(path.parent) / path.name)
+        print(f"wrote {len(pages)} pages and {len(drawn)} pictures to {folder}")
         return
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     stale += [path.with_name(f"{path.name}.png") for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
-        option = f" --results {' '.join(map(str, args.results))}" if args.results else ""
         raise VitinitError(
-            f"{', '.join(map(str, stale))}: not what the records and the template give. Write the pages anew: "
-            f"python -m vitinit.analysis.pages{option}"
+            f"{', '.join(map(str, stale))}: not what the records and the template give: write the pages anew"
         )
     print(f"{len(pages)} pages and {len(drawn)} pictures are up to date")
 

@@ -7,19 +7,18 @@ page whose records no longer bear its sentences is not written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from vitinit.analysis import stats
 from vitinit.analysis.gains import written
-from vitinit.analysis.text import number, signed
+from vitinit.analysis.text import number, p_written, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from vitinit.analysis.stats import Interval
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Difference:
     name: str
     by_seed: pd.Series[float]
     digits: int = 2
-    pooled: Interval | None = None
+    pooled: stats.Interval | None = None
     """95 % interval with the noise of all rows, in the place of Student's."""
 
     @property
@@ -38,17 +37,15 @@ class Difference:
         return float(self.by_seed.mean())
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> stats.Interval:
         """95 % interval (Student's t, unless a pooled one is given)."""
-        from vitinit.analysis.stats import t_interval
-
-        found = self.pooled or t_interval(np.asarray(self.by_seed, dtype=float))
+        found = self.pooled or stats.t_interval(np.asarray(self.by_seed, dtype=float))
         if found is None:
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
         return found
 
     def __str__(self) -> str:
-        return f"{signed(self.mean, self.digits)} (95 % CI {self._ends(1)})"
+        return f"{signed(self.mean, self.digits)} ({self._ends(1)})"
 
     @property
     def short(self) -> str:
@@ -62,8 +59,9 @@ class Difference:
         Raises:
             VitinitError: the interval does not lie above 0.
         """
-        self._require(self.interval.low > 0, "above 0")
-        return f"{number(self.mean, self.digits)} points (95 % CI {self._ends(1)})"
+        return self._claimed(
+            self.interval.low > 0, "above 0", f"{number(self.mean, self.digits)} points ({self._ends(1)})"
+        )
 
     @property
     def below(self) -> str:
@@ -72,8 +70,9 @@ class Difference:
         Raises:
             VitinitError: the interval does not lie below 0.
         """
-        self._require(self.interval.high < 0, "below 0")
-        return f"{number(-self.mean, self.digits)} points (95 % CI {self._ends(-1)})"
+        return self._claimed(
+            self.interval.high < 0, "below 0", f"{number(-self.mean, self.digits)} points ({self._ends(-1)})"
+        )
 
     @property
     def undetected(self) -> str:
@@ -82,8 +81,7 @@ class Difference:
         Raises:
             VitinitError: the interval does not contain 0.
         """
-        self._require(0 in self.interval, "around 0")
-        return f"{signed(self.mean, self.digits)}, 95 % CI {self._ends(1)}"
+        return self._claimed(0 in self.interval, "around 0", f"{signed(self.mean, self.digits)}, {self._ends(1)}")
 
     @property
     def every(self) -> str:
@@ -92,36 +90,30 @@ class Difference:
         Raises:
             VitinitError: the difference has another sign, or is 0, at some seed.
         """
-        self._require(bool((self.by_seed > 0).all() or (self.by_seed < 0).all()), "of one sign at every seed")
-        return "at every seed"
+        one_sign = bool((self.by_seed > 0).all() or (self.by_seed < 0).all())
+        return self._claimed(one_sign, "of one sign at every seed", "at every seed")
 
     def __sub__(self, other: Difference) -> Difference:
         return Difference(f"({self.name}) − ({other.name})", (self.by_seed - other.by_seed).dropna(), self.digits)
 
-    def rounded(self, digits: int) -> Difference:
-        """Return the same difference, written with so many decimals."""
-        return replace(self, digits=digits)
-
     def _ends(self, sign: int) -> str:
         low, high = sorted((sign * self.interval.low, sign * self.interval.high))
-        return f"{number(low, self.digits)} to {number(high, self.digits)}"
+        return f"95 % CI {number(low, self.digits)} to {number(high, self.digits)}"
 
-    def _require(self, holds: bool, claim: str) -> None:
+    def _claimed(self, holds: bool, claim: str, text: str) -> str:
         if not holds:
             raise VitinitError(
                 f"the page says that {self.name} is {claim}; the records give {written(self.mean, self.interval)}. "
                 "Change the sentence in the template"
             )
+        return text
 
 
 def holm(differences: Sequence[Difference]) -> list[str]:
     """Return p of each difference by seed, two-sided, Holm over all of them: `0.016`, `< 0.001`."""
     from scipy.stats import ttest_1samp
 
-    from vitinit.analysis.stats import holm as corrected
-    from vitinit.analysis.text import p_written
-
-    return [p_written(p) for p in corrected([float(ttest_1samp(each.by_seed, 0).pvalue) for each in differences])]
+    return [p_written(p) for p in stats.holm([float(ttest_1samp(each.by_seed, 0).pvalue) for each in differences])]
 
 
 def pooled_estimate(*studies: Sequence[Difference]) -> str:
@@ -132,13 +124,10 @@ def pooled_estimate(*studies: Sequence[Difference]) -> str:
     """
     from scipy.special import stdtrit
 
-    count = sum(len(differences) for differences in studies)
+    count = sum(map(len, studies))
     means = [sum((each.by_seed for each in differences[1:]), differences[0].by_seed) / count for differences in studies]
-    squared_errors = [by_seed.var(ddof=1) / len(by_seed) for by_seed in means]
-    variance = sum(squared_errors)
-    freedom = variance**2 / sum(
-        error**2 / (len(by_seed) - 1) for error, by_seed in zip(squared_errors, means, strict=True)
-    )
-    mean = sum(by_seed.mean() for by_seed in means)
-    half = float(stdtrit(freedom, 0.975)) * variance**0.5
+    errors = [float(by_seed.var(ddof=1)) / len(by_seed) for by_seed in means]
+    squares = sum(its**2 / (len(by_seed) - 1) for its, by_seed in zip(errors, means, strict=True))
+    half = float(stdtrit(sum(errors) ** 2 / squares, 0.975)) * sum(errors) ** 0.5
+    mean = sum(float(by_seed.mean()) for by_seed in means)
     return f"{signed(mean)} (95 % CI {number(mean - half)} to {number(mean + half)})"

@@ -102,12 +102,9 @@ def _run(args: argparse.Namespace) -> None:
         console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
         console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
-    console.print(f"Next: a report for the browser{'' if args.all else ', all tables with notes'}, curves over epochs")
     options = ["--results", *map(str, args.results)] if args.results else []
     options += ["--study", studies[0].name] if len(studies) == 1 else []
-    for name in ("report", *([] if args.all else ["tables --all"]), "curves"):
-        line = f"{command.python()} -m vitinit.analysis.{name} {shlex.join(options)}".strip()
-        console.print(line, soft_wrap=True)
+    console.print(f"Next: python -m vitinit.analysis.report {shlex.join(options)}".strip(), soft_wrap=True)
     refuse(broken)
 
 

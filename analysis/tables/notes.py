@@ -62,7 +62,7 @@ def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]]) 
 
 def without_record(study: Study) -> list[str]:
     """Return the rows of the grid without any record."""
-    return [row for row in study.order if row not in study.rows]
+    return [row for row in study.layout.rows if row not in study.rows]
 
 
 def without_numbers(study: Study) -> list[str]:

@@ -79,18 +79,6 @@ def test_settings_are_never_mixed_in_a_cell(tmp_path):
     assert list(study.runs[study.runs["row"] == "Trunc normal"]["column"]) == ["cifar10 (epochs 2)"]
 
 
-def test_runs_that_folders_disagree_on_are_counted(tmp_path):
-    for folder, top1 in (("one", 10.0), ("two", 20.0), ("three", 10.0)):
-        write(tmp_path / folder, done("Mimetic", (top1,)), done("Trunc normal", (5.0,)))
-    folders = [tmp_path / name for name in ("one", "two", "three")]
-    study = load(folders)
-    assert study.contradicted == 1
-    assert {record.row: record.score for record in study.contents.done.values()} == {"Mimetic": 10, "Trunc normal": 5}
-    assert load(folders[::2]).contradicted == 0
-    write(tmp_path / "four", done("Mimetic", (10.0,)).model_copy(update={"weights": "1" * 64}))
-    assert load([folders[0], tmp_path / "four"]).contradicted == 1, "the same score of other weights"
-
-
 def test_an_unknown_study_that_is_committed_is_found_by_what_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "results/local", done("Mimetic", study="mine"))
