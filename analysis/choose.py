@@ -8,23 +8,18 @@ which a row diverged at any seed is out of that row's choice. It is the same for
 from __future__ import annotations
 
 import argparse
-import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import yaml
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.notes import without_record
 from vitinit.analysis.text import count, signed
-from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
 """Values of the chosen fields, in their order."""
@@ -163,53 +158,18 @@ def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[
     return text
 
 
-def filled(grid: Path, study: str, fields: list[str], choices: list[Choice]) -> str:
-    """The text of a grid in which each row has the values chosen for it; its opening comment stays, no other does.
-
-    Raises:
-        VitinitError: it cannot be read, or has a row for which nothing was chosen.
-    """
-    with os_errors(f"cannot read {grid}"):
-        content = grid.read_bytes()
-    loaded = mapping(content, grid)
-    chosen = {choice.row: dict(zip(fields, choice.best.value, strict=True)) for choice in choices}
-    for label, row in (loaded.get("rows") or {}).items():
-        if label not in chosen:
-            names = ", ".join(map(repr, chosen))
-            raise VitinitError(f"{grid}, row {label!r}: {study} has no finished run of it; chosen for: {names}")
-        row["recipe"] = {**(row.get("recipe") or {}), **chosen[label]}
-    head = itertools.takewhile(lambda line: line.startswith("#"), content.decode().splitlines())
-    body = yaml.safe_dump(loaded, sort_keys=False, allow_unicode=True, width=200)
-    return "\n".join([*head, body])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vitinit.analysis.choose",
-        description="Choose a setting for each row on validation images, and write it into a grid.",
-    )
+    description = "Choose a setting for each row on validation images."
+    parser = argparse.ArgumentParser(prog="python -m vitinit.analysis.choose", description=description)
     parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
     command.takes_results(parser)
-    parser.add_argument("--grid", type=Path, metavar="FILE", help="a grid with the same rows, to fill in")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the grid (default: print it)")
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(args))
+    return command.guarded(lambda: _run(frame.load(args.results, args.study)))
 
 
-def _run(args: argparse.Namespace) -> None:
-    if args.out and not args.grid:
-        raise VitinitError("--out is where --grid is written to: name that too")
-    study = frame.load(args.results, args.study)
-    fields, choices = choose(study)
-    command.say(lines(study, fields, choices))
-    if args.grid:
-        text = filled(args.grid, study.name, fields, choices)
-        if args.out:
-            command.write(args.out, text)
-            command.say([f"wrote {args.out}"])
-        else:
-            print(text)
+def _run(study: frame.Study) -> None:
+    command.say(lines(study, *choose(study)))
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def contrasts(study: Study, metric: str = "last") -> Contrasts:
     def corrected(p: dict[Key, float]) -> dict[Key, float]:
         return dict(zip(places, holm([p.get(key, 1.0) for key in places]), strict=True))
 
-    by_flips = corrected({key: pair.p for key, pair in pairs.items() if pair.p is not None})
+    by_flips = corrected({key: pair.p for key, pair in pairs.items()})
     least = corrected({key: pair.least_p for key, pair in pairs.items()})
     by_model = corrected({key: noise[key[1]].p(pair) for key, pair in pairs.items() if key[1] in noise})
     tested = {}

@@ -7,13 +7,11 @@ bytes.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.pages.render import OWN, page
@@ -22,7 +20,6 @@ from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
-from vitinit.analysis.tables.shared import check_baseline
 from vitinit.analysis.tables.table import Table
 from vitinit.initializers.errors import VitinitError
 
@@ -39,8 +36,7 @@ MOST_BYTES = 1_400_000
 """Limit of the figures of a page."""
 
 
-@dataclass
-class Page:
+class Page(NamedTuple):
     """Facts of a study that a template shows."""
 
     study: frame.Study
@@ -50,52 +46,44 @@ class Page:
     paragraphs: list[str]
     """The answer."""
     limits: list[str]
-    figures: list[tuple[str, str, list[Markup]]] = field(default_factory=list)
+    figures: list[tuple[str, str, list[Markup]]]
     """Name, caption, and SVGs."""
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str]
     """Figures for which there is no room."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     description = "Write an HTML page for each study, with its answer, tables, figures and limits, and an index."
-    parser = command.parser("vitinit.analysis.report", description, FILE)
-    args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(args))
+    args = command.parser("vitinit.analysis.report", description, FILE).parse_args(arguments)
+    return command.guarded(lambda: _run(args.results, args.study, args.baseline, args.out))
 
 
-def _run(args: argparse.Namespace) -> None:
-    from vitinit.analysis.figures import style
+def _run(results: list[Path] | None, name: str | None, baseline: str | None, out: Path | None) -> None:
+    from vitinit.analysis.figures.drawing import finished
 
-    found = frame.load_all(args.results, args.study)
-    studies = [study for study in found if study.contents.done]
-    if not studies:
-        found[0].require_runs()
-    check_baseline(args.baseline, studies)
-    style.set_defaults()
-    root: Path = args.out or (studies[0].home if args.study else frame.home(studies[0].folders))
+    studies = finished(results, name, baseline)
+    root = out or (studies[0].home if name else frame.home(studies[0].folders))
     broken: list[VitinitError] = []
-    pages = []
-    for study in studies:
-        baseline = args.baseline if args.baseline in study.rows else None
-        shown = _page(study, baseline, broken)
-        _draw(shown, baseline, broken)
-        pages.append(shown)
-        folder = command.folder(root if args.study else root / study.name)
-        _write(folder / FILE, page=shown, index="" if args.study else f"../{FILE}")
-    if not args.study:
+    pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
+    for shown in pages:
+        folder = command.folder(root if name else root / shown.study.name)
+        _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
+    if not name:
         _write(root / FILE, pages=pages)
     refuse(broken)
 
 
-def _write(path: Path, **values: object) -> None:
-    text = template("report.html.j2", Path(__file__).parent, part=_part, inline=_inline, file=FILE, **values)
-    command.write(path, text)
+def _write(path: Path, **values: Any) -> None:
+    from markupsafe import Markup
+
+    values |= {"part": lambda table: Markup(to_part(table)), "inline": _inline, "file": FILE}
+    command.write(path, template("report.html.j2", Path(__file__).parent, **values))
     command.say([f"wrote {path}"])
 
 
 def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> Page:
-    """Gather tables, and title, question, answer and limits of the study's page; errors are added to `broken`.
+    """Gather tables, figures, and title, question, answer and limits of the study's page; errors go to `broken`.
 
     Without an answer by a person or by contrasts, the main table is read.
     """
@@ -109,54 +97,42 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
         refuse(broken)
     named = next((table for table in tables if of_contrasts(table)), None)
     own = any((folder / study.name / OWN).is_file() for folder in study.folders)
+    tuning = set(study.runs["split"]) == {"val"}
     try:
         text = page(study)
     except VitinitError:  # the words are those of other records, such as the committed ones beneath one's own
         own, text = False, f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
-    answered = own or named or set(study.runs["split"]) == {"val"}
-    paragraphs = answer.splitlines() if answered else reading.sentences(tables[0], named)
+    paragraphs = answer.splitlines() if own or named or tuning else reading.sentences(tables[0], named)
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
-    missing = [*notes.without_numbers(study), *notes.mixed_code(study)]
-    return Page(study, tables, title.removeprefix("# "), question, paragraphs, missing + lines)
+    lines = [*notes.without_numbers(study), *notes.mixed_code(study), *lines]
+    drawn = _figures(study, baseline, tuning, broken)
+    return Page(study, tables, title.removeprefix("# "), question, paragraphs, lines, *drawn)
 
 
-def _draw(shown: Page, baseline: str | None, broken: list[VitinitError]) -> None:
-    """Draw what the records allow; of a study on validation images, which only chooses, accuracy alone."""
-    import matplotlib.pyplot as plt
-
+def _figures(
+    study: frame.Study, baseline: str | None, tuning: bool, broken: list[VitinitError]
+) -> tuple[list[tuple[str, str, list[Markup]]], list[str]]:
+    """Draw what the records allow, and name what there is no room for; of a study that only chooses, accuracy alone."""
     from vitinit.analysis.curves.registry import CURVES
+    from vitinit.analysis.figures.drawing import drawn
     from vitinit.analysis.figures.registry import FIGURES
 
-    chooses, size = set(shown.study.runs["split"]) == {"val"}, 0
-    for drawing in sorted([*FIGURES.entries(), *CURVES.entries()], key=lambda drawing: _place(drawing.name)):
-        if chooses and drawing.name != "accuracy":
-            continue
-        try:
-            figures = drawing.figures(shown.study, baseline).values()
-        except VitinitError as error:
-            broken.append(error)
-            continue
-        pictures = [_svg(grid) for grid in figures]
-        for grid in figures:
-            plt.close(grid.figure)
-        size += (more := sum(map(len, pictures)))
-        if size > MOST_BYTES:
-            shown.left_out.append(drawing.name)
-            size -= more
+    def place(name: str) -> int:
+        return FIRST.index(name) if name in FIRST else len(FIRST) + name.startswith(LAST)
+
+    every = [drawing for drawing in (*FIGURES.entries(), *CURVES.entries()) if not tuning or drawing.name == "accuracy"]
+    figures, left_out, size = [], [], 0
+    for drawing, grids in drawn(sorted(every, key=lambda drawing: place(drawing.name)), study, baseline, broken):
+        pictures = [_svg(grid) for grid in grids.values()]
+        more = sum(map(len, pictures))
+        if size + more > MOST_BYTES:
+            left_out.append(drawing.name)
         elif pictures:
-            shown.figures.append((drawing.name, drawing.caption, pictures))
-
-
-def _part(table: Table) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(to_part(table))
-
-
-def _place(name: str) -> int:
-    return FIRST.index(name) if name in FIRST else len(FIRST) + name.startswith(LAST)
+            figures.append((drawing.name, drawing.caption, pictures))
+            size += more
+    return figures, left_out
 
 
 def _svg(grid: FacetGrid) -> Markup:

@@ -92,18 +92,16 @@ class StudyResults:
 
         return TableView(build(self._read(), name, metric, baseline))
 
-    def plot(self, figure: str | None = None, x: str | None = None) -> PlotView:
-        """Return figures of one kind, or score and gain over a field.
+    def plot(self, figure: str | None = None) -> PlotView:
+        """Return figures of one kind.
 
         Args:
             figure: as `python -m vitinit.analysis.figures --figure` calls it. Default: the first that the study has.
-            x: a field that the study has several values of: `lr`, `width`, `images`.
         """
         import matplotlib.pyplot as plt
 
         from vitinit.analysis.figures import style
         from vitinit.analysis.figures.registry import FIGURES
-        from vitinit.analysis.figures.scaling import over
 
         study, known = self._read(), {drawing.name: drawing for drawing in FIGURES.entries()}
         study.require_runs()
@@ -112,7 +110,7 @@ class StudyResults:
         with plt.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
             chosen = [known[figure]] if figure else list(known.values())
-            figures = over(study, x) if x else next((found for one in chosen if (found := one.figures(study))), {})
+            figures = next((found for one in chosen if (found := one.figures(study))), {})
         if not figures:
             raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
         for each in figures.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.scaling import lines, several_sizes
+from vitinit.analysis.figures.scaling import over_numbers, several_sizes
 from vitinit.analysis.figures.style import file_part, score_name
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.convit import gap_bases
@@ -38,6 +38,6 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Fa
                 column="gain relative to the base (%)", value=100 * (both["value"] / both["value_base"] - 1)
             )
             data = pd.concat([runs.assign(column=f"{score_name(runs)} (%)"), gains])
-            figure = lines(data, "training images", "", f"Sample efficiency, {name}", study.rows)
+            figure = over_numbers(data, "training images", "", f"Sample efficiency, {name}", study.rows)
             figures[f"sample_efficiency-{file_part(name)}"] = figure
     return figures

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, file_part, finish, palette, panels, present, ticks
+from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette
 from vitinit.analysis.frame import PROBES, Study, mean_distance
 from vitinit.analysis.unread import marked, said
 
@@ -72,34 +72,21 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
     import seaborn as sns
 
     quantity = quantity or QUANTITIES[name]
-    data = study.probes[study.probes["quantity"] == name]
-    keys = ["column", "row", "seed", "epoch", "layer"]
+    data = study.probes[study.probes["quantity"] == name].groupby(
+        ["column", "row", "seed", "epoch", "layer"], sort=False
+    )
     figures = {}
-    for column, its in data.groupby(keys, as_index=False, sort=False)["value"].mean().groupby("column", sort=False):
-        rows, depth = present(study.rows, its["row"]), its["layer"].nunique()
-        grid = sns.relplot(
-            its.reset_index(drop=True),
-            kind="line",
-            x="epoch",
-            y="value",
-            hue="layer",
-            palette=sns.color_palette("viridis", depth + 1)[:depth],
-            errorbar="sd",
-            col="row",
-            col_order=rows,
-            legend="full",
-            facet_kws={"legend_out": False},
-            marker="o",
-            markersize=3.5,
-            **panels(len(rows), 1.6, 3 if len(rows) <= 12 else 5),
-        )
+    for column, its in data["value"].mean().reset_index().groupby("column", sort=False):
+        rows, depth = list(dict.fromkeys(its["row"])), its["layer"].nunique()
+        colours = sns.color_palette("viridis", depth + 1)[:depth]
+        how: dict[str, Any] = {"hue": "layer", "palette": colours, "legend": "full"}
+        axes_names, across = ("epoch", quantity.axis), 3 if len(rows) <= 12 else 5
+        grid = lines(its, "epoch", "value", "row", axes_names, 1.6, across, **how)
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in rows}
         for row, axes in grid.axes_dict.items():
             side = runs[row][0].spec.model.attention_side
             if quantity.uniform and side:
                 axes.axhline(quantity.uniform(side), color="black", linewidth=0.8, linestyle=":")
-        ticks(grid, its["epoch"])
-        grid.set_axis_labels("epoch", quantity.axis)
         for text in grid.legend.get_texts():
             text.set_text(f"layer {text.get_text()}")
         meaning = said(run for its in runs.values() for run in its)
@@ -139,31 +126,15 @@ def gating(study: Study) -> dict[str, FacetGrid]:
 
     A figure per ConViT and dataset, of the first seed.
     """
-    import seaborn as sns
-
     figures = {}
     for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
         seed = its["seed"].min()
-        one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str)).reset_index(drop=True)
-        grid = sns.relplot(
-            one,
-            kind="line",
-            x="epoch",
-            y="value",
-            hue="head",
-            style="head",
-            errorbar=None,
-            palette=palette(one["head"]),
-            facet_kws={"legend_out": False},
-            col="layer",
-            **panels(one["layer"].nunique(), 1.9, 5),
-        )
+        one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
+        how: dict[str, Any] = {"hue": "head", "style": "head", "errorbar": None, "palette": palette(one["head"])}
+        grid = lines(one, "epoch", "value", "layer", ("epoch", "gate"), 1.9, 5, **how).set(ylim=(0, 1))
         means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
         for layer, axes in grid.axes_dict.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")
-        ticks(grid, one["epoch"])
-        grid.set(ylim=(0, 1))
-        grid.set_axis_labels("epoch", "gate")
         title = "Share of positional attention: sigmoid of each head's gate"
         note = f"{row}, {column}, seed {seed} (of {its['seed'].nunique()}); dotted: mean of the heads"
         titles = {layer: f"layer {layer}" for layer in grid.axes_dict}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import kept, source
-from vitinit.analysis.figures.style import OWN_AXES, WIDTH, colour_bar, file_part, finish, show
+from vitinit.analysis.figures.style import WIDTH, file_part, finish, images
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import with_mark
 
@@ -25,7 +25,6 @@ def initializers(study: Study) -> dict[str, FacetGrid]:
     """Draw CKA between rows after training: a figure per dataset, a map per layer, on one colour scale."""
     import numpy as np
     import pandas as pd
-    import seaborn as sns
 
     figures = {}
     for column, runs in kept(study).items():
@@ -41,15 +40,10 @@ def initializers(study: Study) -> dict[str, FacetGrid]:
         ]
         data = pd.DataFrame(entries, columns=["panel", "one", "other", "cka"])
         across = min(4, len(maps))
-        grid = sns.FacetGrid(data, col="panel", col_wrap=across, height=WIDTH / max(across, 3), **OWN_AXES)
-        for place, (panel, axes) in enumerate(grid.axes_dict.items()):
-            show(axes, maps[panel], vmin=data["cka"].min(), vmax=1)
-            if place % across == 0:
-                axes.set_yticks(range(len(names)), names)
-        title = (
-            "Linear CKA of what each block puts out. Between initialisations, after training (columns in the order of"
-        )
-        finish(grid, f"{title} lines)", source(column, runs), layout="compressed")
-        colour_bar(grid, "linear CKA")
-        figures[f"cka_initializers-{file_part(column)}"] = grid
+        scale = {"vmin": data["cka"].min(), "vmax": 1}
+        grid = images(data, maps, scale, col="panel", col_wrap=across, height=WIDTH / max(across, 3))
+        for axes in grid.axes.flat[::across]:
+            axes.set_yticks(range(len(names)), names)
+        title = "Linear CKA of what each block puts out, between initialisations (columns as lines), after training"
+        figures[f"cka_initializers-{file_part(column)}"] = finish(grid, title, source(column, runs), bar="linear CKA")
     return figures

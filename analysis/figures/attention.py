@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import textwrap
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import OWN_AXES, WIDTH, colour_bar, file_part, finish, show
+from vitinit.analysis.figures.style import WIDTH, file_part, finish, images
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import with_mark
 
@@ -34,7 +34,6 @@ EPOCHS = {"before": 0, "after": -1}
 def training(study: Study) -> dict[str, FacetGrid]:
     """Draw the first, the middle and the last layer of each row before and after training: a figure per dataset."""
     import pandas as pd
-    import seaborn as sns
     from matplotlib.colors import LogNorm
 
     figures = {}
@@ -49,14 +48,12 @@ def training(study: Study) -> dict[str, FacetGrid]:
                     drawn[with_mark(row, run.record), f"{place} layer, {when}"] = map_NN
         digests = [(*where, sha256(map_NN.tobytes()).hexdigest()[:16]) for where, map_NN in drawn.items()]
         data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
-        grid = sns.FacetGrid(data, row="row", col="panel", height=WIDTH / data["panel"].nunique(), **OWN_AXES)
-        for where, axes in grid.axes_dict.items():
-            show(axes, drawn[where], norm=LogNorm(1 / SPAN, SPAN))
+        facets: dict[str, Any] = {"row": "row", "col": "panel", "height": WIDTH / data["panel"].nunique()}
+        grid = images(data, drawn, {"norm": LogNorm(1 / SPAN, SPAN)}, **facets)
         for row, axes in zip(grid.row_names, grid.axes[:, 0], strict=True):
             axes.set_ylabel(textwrap.fill(row, 18), rotation=0, ha="right", va="center")
         note = f"of query tokens (lines) to key tokens, head 1; {source(column, runs)}"
         titles = {(row, panel): panel if row == grid.row_names[0] else "" for row, panel in grid.axes_dict}
-        finish(grid, "Attention before and after training", note, titles, "compressed")
-        colour_bar(grid, "attention, × uniform")
+        finish(grid, "Attention before and after training", note, titles, "attention, × uniform")
         figures[f"attention_training-{file_part(column)}"] = grid
     return figures

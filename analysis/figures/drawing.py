@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command
@@ -18,64 +18,75 @@ from vitinit.initializers.errors import VitinitError
 if TYPE_CHECKING:
     from seaborn import FacetGrid
 
-Over = Callable[[Study, str], "dict[str, FacetGrid]"]
+
+def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
+    """Return the studies that a command asks for and that have a finished run, and set the style of their figures.
+
+    Raises:
+        VitinitError: there is none, or none has the row that is the baseline.
+    """
+    found = load_all(results, name)
+    studies = [study for study in found if study.contents.done]
+    if not studies:
+        found[0].require_runs()
+    check_baseline(baseline, studies)
+    style.set_defaults()
+    return studies
 
 
-def main(drawings: Drawings, description: str, arguments: Sequence[str] | None = None, over: Over | None = None) -> int:
+def drawn(
+    drawings: Iterable[Drawing], study: Study, baseline: str | None, broken: list[VitinitError]
+) -> Iterator[tuple[Drawing, dict[str, FacetGrid]]]:
+    """Yield the figures of each drawing, which are closed afterwards; errors are added to `broken`."""
+    import matplotlib.pyplot as plt
+
+    for drawing in drawings:
+        try:
+            figures = drawing.figures(study, baseline if baseline in study.rows else None)
+        except VitinitError as error:
+            broken.append(error)
+            continue
+        yield drawing, figures
+        for grid in figures.values():
+            plt.close(grid.figure)
+
+
+def main(drawings: Drawings, description: str, arguments: Sequence[str] | None = None) -> int:
     """The command line.
 
     Args:
         drawings: Those of the package that is called with `python -m`.
         description: The first sentence of its help.
         arguments: Default: the process's.
-        over: Draws a study over a field, where the command has `--x`.
     """
-    return command.guarded(lambda: _run(drawings, description, arguments, over))
+    return command.guarded(lambda: _run(drawings, description, arguments))
 
 
-def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None, over: Over | None) -> None:
-    import matplotlib.pyplot as plt
-
-    package, entries = drawings.packages[0], drawings.entries()
+def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) -> None:
+    package, chosen = drawings.packages[0], drawings.entries()
     folder = package.rpartition(".")[2]
     parser = command.parser(package, description, folder)
-    names = [drawing.name for drawing in entries]
+    names = [drawing.name for drawing in chosen]
     parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
-    if over:
-        parser.add_argument("--x", metavar="FIELD", help="score and gain over this field instead: width, lr, images")
     parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5: in figures-top5")
     parser.add_argument("--quiet", action="store_true", help="print nothing")
     args = parser.parse_args(arguments)
-    found = load_all(args.results, args.study)
-    studies = [study for study in found if study.contents.done]
-    if not studies:
-        found[0].require_runs()
-    check_baseline(args.baseline, studies)
-    style.set_defaults()
-    chosen = [drawing for drawing in entries if args.figure in (None, drawing.name)]
-    if over and args.x:
-        chosen = [Drawing(f"over {args.x}", "", lambda study: over(study, args.x))]
+    studies = finished(args.results, args.study, args.baseline)
+    if args.figure:
+        chosen = [drawings.get(args.figure)]
     broken: list[VitinitError] = []
     for study in studies:
         out = study.home / (f"{folder}-{args.metric}" if args.metric else folder)
         if args.out:
             out = args.out / study.name if len(studies) > 1 else args.out
         command.folder(out)
-        shown, files, absent = study.by(args.metric) if args.metric else study, 0, defaultdict[str, list[str]](list)
-        for drawing in chosen:
-            try:
-                figures = drawing.figures(shown, args.baseline if args.baseline in study.rows else None)
-            except VitinitError as error:
-                broken.append(error)
-                continue
+        shown, files, said = study.by(args.metric) if args.metric else study, 0, list[str]()
+        for drawing, figures in drawn(chosen, shown, args.baseline, broken):
             for file, grid in figures.items():
                 style.save(grid, out / file)
-                plt.close(grid.figure)
-                files += 1
-            if not figures:
-                absent[drawing.why_none].append(drawing.name)
-        said = [f"Study {study.name}: {count(files, 'figure')} in {out}"]
-        if len(studies) == 1 or args.figure:
-            said += [f"  not drawn: {', '.join(names)}: {reason}" for reason, names in absent.items()]
-        command.say([] if args.quiet else said)
+            files += len(figures)
+            if not figures and (len(studies) == 1 or args.figure):
+                said.append(f"  not drawn: {drawing.name}: {drawing.why_none}")
+        if not args.quiet:
+            command.say([f"Study {study.name}: {count(files, 'figure')} in {out}", *said])
     refuse(broken)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import OWN_AXES, WIDTH, colour_bar, finish, show
+from vitinit.analysis.figures.style import WIDTH, finish, images, panels
 from vitinit.analysis.frame import Study
 
 if TYPE_CHECKING:
@@ -25,32 +25,31 @@ def offsets(study: Study) -> dict[str, FacetGrid]:
     """
     import numpy as np
     import pandas as pd
-    import seaborn as sns
     from matplotlib.colors import LogNorm
 
-    cells = {key: next((run for run in runs if run.init.offset_maps), None) for key, runs in study.cells.items()}
-    records = [(column, row, run) for (column, row), run in cells.items() if run]
-    if not records:
+    runs = [(where, run) for where, its in study.cells.items() for run in its if run.init.offset_maps]
+    if not runs:
         return {}
-    maps = {row: np.array(run.init.offset_maps) for column, row, run in records if column == records[0][0]}
-    entries = [(row, *where, share) for row, its in maps.items() for where, share in np.ndenumerate(its)]
+    (column, _), first = runs[0]
+    maps: dict[str, Any] = {}
+    for (place, row), run in runs:
+        if place == column:
+            maps.setdefault(row, np.array(run.init.offset_maps))
+    entries = [
+        (row, head + 1, down - its.shape[1] // 2, across - its.shape[2] // 2, share)
+        for row, its in maps.items()
+        for (head, down, across), share in np.ndenumerate(its)
+    ]
     data = pd.DataFrame(entries, columns=["row", "head", "down", "across", "attention"])
-    data["head"] += 1
-    for offset in ("down", "across"):
-        data[offset] -= data.groupby("row")[offset].transform("max") // 2
     high = max(data["attention"].max(), 1e-6)
     # Three decades at most, so that one vanishing entry does not flatten the rest.
     low = max(data["attention"].min() * 0.999, high * 1e-3)
-    across = min(len(maps), 3 if len(maps) < 15 else 5)
-    width = WIDTH / across
-    height = width / data["head"].max() + 0.4
-    grid = sns.FacetGrid(data, col="row", col_wrap=across, height=height, aspect=width / height, **OWN_AXES)
-    for row, axes in grid.axes_dict.items():
-        framed = np.pad(maps[row].clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan)
-        show(axes, np.hstack(list(framed)), norm=LogNorm(low, high))
-    column, _, first = records[0]
+    framed = {row: np.pad(its.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, its in maps.items()}
+    height = WIDTH / 3 / data["head"].max() + 0.4
+    layout = panels(len(maps), height, 3 if len(maps) < 15 else 5)
+    beside = {row: np.hstack(list(its)) for row, its in framed.items()}
+    grid = images(data, beside, {"norm": LogNorm(low, high)}, col="row", **layout)
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
-    finish(grid, "First-layer attention at initialisation", note, layout="compressed")
-    colour_bar(grid, "attention (log scale)")
+    finish(grid, "First-layer attention at initialisation", note, bar="attention (log scale)")
     return {"attention_offsets": grid}

@@ -7,7 +7,7 @@ import itertools
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +33,7 @@ OTHERS = ("#E69F00", "#56B4E9", "#882255", "#999933", "#332288", "#44AA99", "#A6
 DASHES: tuple[Any, ...] = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 1.5), (5, 1, 1, 1, 1, 1))
 FEW = 10
 """An axis with so many points or fewer has ticks at points only, at each where there is room."""
-OWN_AXES = {"sharex": False, "sharey": False}
-"""Facets of panels with images, which may be of different sizes."""
 SD = "mean over seeds, band: standard deviation"
-INTERVAL = "mean over seeds with 95 % interval (t)"
 
 
 def palette(labels: Iterable[str]) -> dict[str, str]:
@@ -50,17 +47,62 @@ def palette(labels: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def looks(labels: Sequence[str]) -> dict[str, Any]:
-    """Return hue and dash of each label's line, for `seaborn.relplot`."""
-    return {
-        "kind": "line",
-        "hue_order": labels,
-        "palette": palette(labels),
-        "style_order": labels,
-        "dashes": dict(zip(labels, itertools.cycle(DASHES), strict=False)),
-        "marker": "o",
-        "markersize": 3.5,
-    }
+def lines(
+    data: pd.DataFrame,
+    x: str,
+    y: str,
+    col: str,
+    names: tuple[str, str],
+    height: float,
+    across: int = 3,
+    rows: Iterable[str] = (),
+    log: bool = False,
+    sharey: bool = True,
+    **more: Any,
+) -> FacetGrid:
+    """Draw means with their spread over x, a panel per value of `col`, a line per row or per value of another `hue`.
+
+    Args:
+        data: What is drawn, in the order of the panels.
+        x: Column of the horizontal axis.
+        y: Column of the vertical axis.
+        col: Column of the panels.
+        names: Of both axes.
+        height: Of a panel, in inches.
+        across: Most panels side by side.
+        rows: Labels in their order, where lines are rows: each has its own colour and dash.
+        log: True for a logarithmic x.
+        sharey: True if all panels have one vertical axis.
+        more: Arguments of `seaborn.relplot`.
+    """
+    import seaborn as sns
+
+    if rows:
+        labels = present(rows, data["row"])
+        more |= {"hue": "row", "hue_order": labels, "palette": palette(labels), "style": "row", "style_order": labels}
+        more["dashes"] = dict(zip(labels, itertools.cycle(DASHES), strict=False))
+    grid = sns.relplot(
+        data.reset_index(drop=True),
+        kind="line",
+        x=x,
+        y=y,
+        col=col,
+        marker="o",
+        markersize=3.5,
+        facet_kws={"sharey": sharey, "legend_out": False},
+        **panels(data[col].nunique(), height, across),
+        **{"errorbar": "sd", **more},
+    )
+    known = sorted(set(data[x]))
+    for axes in grid.axes.flat:
+        if log and known[0] > 0:
+            axes.set_xscale("log")
+            plain(axes.xaxis)
+        if len(known) <= FEW:
+            at = known[:: -(-len(known) // max(1, int(axes.bbox.width / 16)))]
+            axes.set_xticks(at, [f"{value:,.10g}" for value in at], rotation=30 if known[-1] >= 1000 else 0)
+            axes.minorticks_off()
+    return grid.set_axis_labels(*names)
 
 
 def panels(number: int, height: float, across: int = 3) -> dict[str, Any]:
@@ -106,9 +148,7 @@ def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
     return [label for label in order if label in known]
 
 
-def finish(
-    grid: FacetGrid, title: str, note: str, titles: Mapping[Any, str] | None = None, layout: str = "constrained"
-) -> FacetGrid:
+def finish(grid: FacetGrid, title: str, note: str, titles: Mapping[Any, str] | None = None, bar: str = "") -> FacetGrid:
     """Write titles of panels and figure, put the legend below, and make room for both.
 
     Args:
@@ -116,14 +156,14 @@ def finish(
         title: Of the figure.
         note: In the line below it.
         titles: Of panels, by the value of their column; others keep their own.
-        layout: Engine of matplotlib: `compressed` for images.
+        bar: What the colours of images mean, where panels are images.
     """
     import seaborn as sns
 
     grid.set_titles("{col_name}")
     for name, axes in grid.axes_dict.items():
         axes.set_title(textwrap.fill((titles or {}).get(name, axes.get_title()), max(12, int(axes.bbox.width / 6))))
-    head = "\n".join(textwrap.fill(text, int(WIDTH * 17)) for text in (title, note) if text)
+    head = "\n".join(textwrap.fill(text, int(WIDTH * 17)) for text in (title, note))
     grid.figure.suptitle(head)
     lines = head.count("\n") + 2
     if grid.legend:
@@ -131,38 +171,34 @@ def finish(
         columns = max(1, int(WIDTH * 14 / (max(map(len, labels)) + 7)))
         sns.move_legend(grid, "outside lower center", ncols=columns, frameon=False, title=None)
         lines += -(-len(labels) // columns) + 1
-    grid.figure.set_layout_engine(layout)
+    grid.figure.set_layout_engine("compressed" if bar else "constrained")
     grid.figure.set_figheight(grid.figure.get_figheight() + 0.14 * lines)
+    if bar:
+        images = [image for axes in grid.axes.flat for image in axes.get_images()]
+        scale = grid.figure.colorbar(images[0], ax=list(grid.axes.flat), label=bar, shrink=0.6, aspect=30)
+        if scale.ax.get_yscale() == "log":
+            plain(scale.ax.yaxis)
     return grid
 
 
-def ticks(grid: FacetGrid, values: Iterable[float], log: bool = False) -> None:
-    """Put ticks of the x-axes where points are, if they are few."""
-    known = sorted(set(values))
-    for axes in grid.axes.flat:
-        if log and known[0] > 0:
-            axes.set_xscale("log")
-            plain(axes.xaxis)
-        if len(known) <= FEW:
-            at = known[:: -(-len(known) // max(1, int(axes.bbox.width / 16)))]
-            axes.set_xticks(at, [f"{value:,.10g}" for value in at], rotation=30 if known[-1] >= 1000 else 0)
-            axes.minorticks_off()
+def images(data: pd.DataFrame, maps: Mapping[Any, NDArray[Any]], scale: dict[str, Any], **facets: Any) -> FacetGrid:
+    """Draw a matrix in colours in each panel.
 
+    Args:
+        data: What is drawn, with the columns of the panels.
+        maps: The matrices, by the value of their column, or of row and column.
+        scale: Of the colours, as in `imshow`.
+        facets: Arguments of `seaborn.FacetGrid`.
+    """
+    import seaborn as sns
 
-def show(axes: Any, image: NDArray[Any], **options: Any) -> None:
-    """Draw a matrix in colours, without a frame."""
-    axes.imshow(image, cmap="viridis", **options)
-    axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
-
-
-def colour_bar(grid: FacetGrid, label: str) -> None:
-    """Add the one colour scale of all images."""
-    axes = list(grid.axes.flat)
-    bar = grid.figure.colorbar(axes[0].get_images()[0], ax=axes, label=label, shrink=0.6, aspect=30)
-    if bar.ax.get_yscale() == "log":
-        plain(bar.ax.yaxis)
+    grid = sns.FacetGrid(data, sharex=False, sharey=False, **facets)
+    for where, axes in grid.axes_dict.items():
+        axes.imshow(maps[where], cmap="viridis", **scale)
+        axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
+        axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
+    return grid
 
 
 def plain(axis: Axis) -> None:
@@ -205,10 +241,10 @@ def save(grid: FacetGrid, path: Path) -> None:
     Raises:
         VitinitError: a file cannot be written.
     """
+    save_png(grid, path)
     with os_errors(f"cannot write {path}"):
         grid.figure.savefig(f"{path}.pdf", metadata={"CreationDate": None}, dpi=300)
         grid.data.to_csv(f"{path}.csv", index=False, float_format="%.10g")
-    save_png(grid, path)
 
 
 def save_png(grid: FacetGrid, path: Path) -> None:

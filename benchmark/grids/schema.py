@@ -72,7 +72,7 @@ class Row(Frozen):
     """Fields that replace those of the block's model."""
     recipe: dict[str, Any] = Field(default_factory=dict)
     """Fields that replace those of the block's recipe, such as a learning rate chosen for this row on a validation
-    split (`analysis.choose` writes it)."""
+    split (`analysis.choose` chooses one)."""
 
 
 class Block(Frozen):

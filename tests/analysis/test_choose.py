@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 from synthetic_records import VALIDATION, done, of_dataset, respecified, with_error, write
 
 from vitinit.analysis import choose, frame
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.spec import OptimizerSpec
 
-ROOT = Path(__file__).parents[2]
 ROWS = ("Kaiming uniform", "Mimetic")
 TOP1 = {
     # by row and learning rate: seeds 100 and 101
@@ -107,20 +104,3 @@ def test_a_value_that_diverged_is_out_and_named(results: Path, run) -> None:
     assert "diverged" not in kaiming
     assert "lr 0.003    52.00  +1.50 over lr 0.001, ahead at 1 of 2 seeds; lr 0.01 diverged" in mimetic
     assert "largest tried" not in mimetic, "0.01 was tried"
-
-
-def test_the_grid_that_is_written_has_the_choices(results: Path, tmp_path: Path, run) -> None:
-    source, out = tmp_path / "mine.yaml", tmp_path / "chosen.yaml"
-    source.write_text(
-        "# why, and how\n# second line\ntitle: t\nrows:\n  Kaiming uniform: {base: kaiming_uniform}\n"
-        "  Mimetic: {base: kaiming_uniform, method: mimetic, recipe: }\nblocks:\n  - datasets: [digits]\n"
-        "    model: {preset: vit_micro, image_size: 8, patch_size: 2}\n    recipe: small\n    seeds: [0]\n"
-    )
-    before = source.read_text()
-    assert run(results, "--grid", source, "--out", out)[0] == 0
-    assert out.read_text().startswith("# why, and how\n# second line\ntitle: t\n")
-    assert source.read_text() == before
-    rates = {cell.row: cell.spec.recipe.lr for cell in grid.load(str(out)).cells}
-    assert rates == {"Kaiming uniform": 1e-3, "Mimetic": 3e-3}
-    mimetic = {"base": "kaiming_uniform", "method": "mimetic", "recipe": {"lr": 3e-3}}
-    assert yaml.safe_load(out.read_text())["rows"]["Mimetic"] == mimetic

@@ -8,17 +8,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from synthetic_records import done, finished, of_dataset, several, spec, with_error, with_probes, write
+from synthetic_records import done, of_dataset, several, with_error, with_probes, write
 
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.scaling import over
 from vitinit.analysis.figures.style import set_defaults
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
-from vitinit.initializers.errors import VitinitError
 
 PEAK = [[0.02, 0.02, 0.02], [0.02, 0.6, 0.02], [0.02, 0.02, 0.02]]
 
@@ -108,27 +106,6 @@ def test_scores_and_relative_gains_over_training_images(tmp_path: Path) -> None:
     data = drawn("sample_efficiency", study, file="sample_efficiency-cifar10")
     gains = of(data, column="gain relative to the base (%)", row="Mimetic")
     assert gains[["x", "value"]].to_numpy().tolist() == [[500, pytest.approx(50)], [500, pytest.approx(65)], [1000, 50]]
-
-
-def test_score_and_gain_over_a_field_of_model_or_recipe_and_over_a_parameter(tmp_path: Path) -> None:
-    for lr in (0.1, 0.3):
-        for width in (48, 96):
-            for row, gain in (("Kaiming uniform", 0.0), ("Mimetic", 10 * lr)):
-                run = spec(row, epochs=1, width=width)
-                run = run.model_copy(update={"recipe": run.recipe.model_copy(update={"lr": lr})})
-                write(tmp_path / "lr", finished(run, [40 + gain + width / 48], study="small", row=row))
-    study = load([tmp_path / "lr"])
-    assert set(over(study, "lr")["over-lr"].data["column"]) == {"cifar10 (width 48)", "cifar10 (width 96)"}
-    gains = over(study, "lr")["over-lr-gain"].data
-    assert gains.groupby("x")["value"].mean().to_dict() == pytest.approx({0.1: 1, 0.3: 3})
-    with pytest.raises(VitinitError, match="depth has 1 number, and a curve needs two"):
-        over(study, "depth")
-    several(tmp_path / "beta", {"Kaiming uniform": (40.0,)})
-    for beta in (0.0, 0.5):
-        its = {"label": f"Mimetic, beta_qk {beta}", "params": {"beta_qk": beta}}
-        several(tmp_path / "beta", {"Mimetic": (41 + beta,)}, **its)
-    gains = over(load([tmp_path / "beta"]), "beta_qk")["over-beta_qk-gain"].data
-    assert gains[["row", "x", "value"]].to_numpy().tolist() == [["Mimetic", 0, 1], ["Mimetic", 0.5, 1.5]]
 
 
 def test_probes_are_means_over_heads_and_gates_those_of_the_first_seed(tmp_path: Path) -> None:

@@ -32,13 +32,12 @@ def test_sign_flips_against_scipy(n, shift):
         assert stats.sign_flip_p(values) == pytest.approx(expected)
 
 
-def test_the_least_p_is_that_of_differences_of_one_sign_and_over_40_pairs_there_is_none():
-    for n in (2, 3, 5, 6, 10, 40):
+def test_the_least_p_is_that_of_differences_of_one_sign():
+    for n in (1, 2, 3, 5, 6, 10, 40):
         pair = stats.paired(series(range(1, n + 1)), series([0] * n))
         assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
     assert stats.sign_flip_p(np.zeros(4)) == 1
     assert stats.sign_flip_p(np.array([0.1, 0.2, 0.3])) == 2 / 2**3, "added in another order, 0.6 is less"
-    assert stats.paired(series(range(1, 42)), series([0] * 41)).p is None
 
 
 def test_holm_by_hand():
@@ -75,5 +74,4 @@ def test_pairs_are_those_of_one_seed():
     assert (pair.n, pair.mean) == (3, pytest.approx((0.5 + 2.0 + 2.0) / 3))
     assert stats.paired(series([1.0], [0]), series([1.0], [1])) is None
     assert stats.paired(series([1, 2]), series([0, 0])).interval is None
-    assert stats.paired(series([1]), series([0])).p is None
     assert stats.sample([5.0]) == stats.Sample(1, 5.0, None, None)
