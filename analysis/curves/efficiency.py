@@ -5,20 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.scaling import over_numbers, several_sizes
+from vitinit.analysis.figures.scaling import over_numbers
 from vitinit.analysis.figures.style import file_part, score_name
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.convit import gap_bases
 
 if TYPE_CHECKING:
+    import pandas as pd
     from seaborn import FacetGrid
+
+
+def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
+    """Return runs of each dataset that has several sizes of the training split, by what their panel is called."""
+    runs, names = study.runs, []
+    for run_id, column, label in zip(runs["run_id"], runs["column"], runs["dataset_label"], strict=True):
+        dataset = study.contents.done[run_id].spec.dataset
+        # what tells settings apart stands behind the dataset's label
+        names.append(dataset.model_copy(update={"train_size": None}).label + column.removeprefix(label))
+    runs = runs.assign(x=runs["train_images"], value=runs["score"])
+    by_name = {str(name): its.assign(column=str(name)) for name, its in runs.groupby(names, sort=False)}
+    return {name: its for name, its in by_name.items() if its["x"].nunique() > 1}
 
 
 @CURVES.add(
     "sample_efficiency",
     "no dataset with several train sizes, of a method and its base",
     caption="A gain that falls from left to right shrinks as data grow.",
-    place=8,
     to_baseline=True,
 )
 def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:

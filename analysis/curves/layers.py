@@ -109,17 +109,14 @@ def more(study: Study) -> dict[str, FacetGrid]:
     return {file: grid for name in names for file, grid in over_epochs(study, name, Quantity(name, "")).items()}
 
 
-for _place, (_name, _quantity) in enumerate(QUANTITIES.items(), 1):
-    CURVES.add(_name, "no record holds such probes", caption=_quantity.caption, place=_place)(
-        partial(over_epochs, name=_name)
-    )
+for _name, _quantity in QUANTITIES.items():
+    CURVES.add(_name, "no record holds such probes", caption=_quantity.caption)(partial(over_epochs, name=_name))
 
 
 @CURVES.add(
     "gating",
     "no record holds probes of gates (ConViT has some)",
     caption="A gate that falls lets its head look at content in place of position.",
-    place=6,
 )
 def gating(study: Study) -> dict[str, FacetGrid]:
     """Draw the gates of each GPSA layer, as in Figure 6 of arXiv 2103.10697: a line per head, dotted their mean.

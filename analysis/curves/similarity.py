@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     "cka_initializers",
     "no two rows with attention maps at one seed (--keep-maps)",
     caption="Bright fields are initialisations that end alike, dark ones differ after training too.",
-    place=11,
 )
 def initializers(study: Study) -> dict[str, FacetGrid]:
     """Draw CKA between rows after training: a figure per dataset, a map per layer, on one colour scale."""

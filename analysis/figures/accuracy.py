@@ -21,7 +21,6 @@ MOST = 8
     "accuracy",
     "no runs that were evaluated after several epochs",
     caption="Does a row learn faster, end higher, or both?",
-    place=1,
 )
 def accuracy(study: Study) -> dict[str, FacetGrid]:
     """Draw the score over epochs: a panel per dataset and a line per row, or a panel per row where there are many."""

@@ -29,7 +29,6 @@ EPOCHS = {"before": 0, "after": -1}
     "attention_training",
     "no run with attention maps (vitinit run --keep-maps)",
     caption="What differs between the two maps of a layer is what training has changed.",
-    place=9,
 )
 def training(study: Study) -> dict[str, FacetGrid]:
     """Draw the first, the middle and the last layer of each row before and after training: a figure per dataset."""

@@ -93,7 +93,6 @@ def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) 
     "differences",
     NO_PAIRS,
     caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
-    place=3,
     to_baseline=True,
 )
 def differences(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
@@ -138,7 +137,6 @@ def placebos(study: Study) -> dict[str, tuple[str, str]]:
     "forest",
     "no method with a gain has its placebo beside it",
     caption="A method that gains no more than its placebo is not shown to owe its gain to its pattern.",
-    place=4,
     to_baseline=True,
 )
 def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:

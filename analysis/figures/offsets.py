@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     "attention_offsets",
     "no record holds attention by offset",
     caption="A head with a bright spot starts by looking at one place near the query, one with an even map everywhere.",
-    place=6,
 )
 def offsets(study: Study) -> dict[str, FacetGrid]:
     """Draw a panel per row with its heads side by side: the first dataset with maps, and its first seed.

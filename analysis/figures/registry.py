@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.registry import LAST, blaming
+from vitinit.analysis.registry import blaming
 from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ class Drawing:
     draw: Draw
     caption: str = ""
     """Reading help, in a sentence."""
-    place: int = LAST
     to_baseline: bool = False
     """True if they show differences: `draw` then takes the row that these are to."""
 
@@ -54,7 +53,7 @@ class Drawings(Registry[Drawing]):
     """Registry of the figures that the files of one folder draw."""
 
     def __init__(self, package: str) -> None:
-        super().__init__("figure", package, order=lambda drawing: (drawing.place, drawing.name))
+        super().__init__("figure", package, order=lambda drawing: drawing.name)
 
     def add(self, name: str, why_none: str, **fields: Any) -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""

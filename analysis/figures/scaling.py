@@ -1,4 +1,4 @@
-"""Scores and gains over a number: training images, width, depth or epochs."""
+"""Gains over a number: width, depth, epochs or training images."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import (
     finish,
     lines,
-    score_name,
     t_interval,
     with_seeds,
 )
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
-from vitinit.analysis.text import capitalised
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,40 +40,10 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
     return finish(grid, title, "mean over seeds with 95 % interval (t)", with_seeds(data, "row", "x"))
 
 
-def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
-    """Return runs of each dataset that has several sizes of the training split, by what their panel is called."""
-    runs, names = study.runs, []
-    for run_id, column, label in zip(runs["run_id"], runs["column"], runs["dataset_label"], strict=True):
-        dataset = study.contents.done[run_id].spec.dataset
-        # what tells settings apart stands behind the dataset's label
-        names.append(dataset.model_copy(update={"train_size": None}).label + column.removeprefix(label))
-    runs = runs.assign(x=runs["train_images"], value=runs["score"])
-    by_name = {str(name): its.assign(column=str(name)) for name, its in runs.groupby(names, sort=False)}
-    return {name: its for name, its in by_name.items() if its["x"].nunique() > 1}
-
-
-@FIGURES.add(
-    "train_size",
-    "no dataset with several train sizes",
-    caption="Where lines meet on the right, more images make the difference vanish.",
-    place=2,
-)
-def train_size(study: Study) -> dict[str, FacetGrid]:
-    """Draw the score after the last epoch over the number of training images, where a dataset has several."""
-    import pandas as pd
-
-    if not (sizes := several_sizes(study)):
-        return {}
-    score = score_name(study.runs)
-    title = f"{capitalised(score)} over training images"
-    return {"train_size": over_numbers(pd.concat(sizes.values()), "training images", f"{score} (%)", title, study.rows)}
-
-
 @FIGURES.add(
     "scaling",
     "no initialisation at three widths, depths, lengths or sizes of training set beside its base",
     caption="A gain that falls towards 0 on the right is a head start; one that stays is a higher end.",
-    place=12,
 )
 def gains_over_axis(study: Study) -> dict[str, FacetGrid]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""

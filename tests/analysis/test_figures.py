@@ -102,8 +102,8 @@ def test_scores_and_relative_gains_over_training_images(tmp_path: Path) -> None:
     several(tmp_path, {"Mimetic": (30.0, 33.0, 99.0), "Trunc normal": (20.0, 20.0)}, train_size=500)
     several(tmp_path, {"Mimetic": (30.0, 30.0), "Trunc normal": (0.0, 20.0)}, train_size=1000)
     study = load([tmp_path])
-    assert of(drawn("train_size", study), row="Mimetic", x=500)["value"].tolist() == [30, 33, 99]
     data = drawn("sample_efficiency", study, file="sample_efficiency-cifar10")
+    assert of(data, column="test top-1 (%)", row="Mimetic", x=500)["value"].tolist() == [30, 33, 99]
     gains = of(data, column="gain relative to the base (%)", row="Mimetic")
     assert gains[["x", "value"]].to_numpy().tolist() == [[500, pytest.approx(50)], [500, pytest.approx(65)], [1000, 50]]
 

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load_all
 from vitinit.analysis.tables.__main__ import main as tables
 
@@ -94,9 +93,8 @@ def curves_now() -> Numbers:
             ),
             (gates, ["quantity", "column", "row", "layer", "head"], "epoch", "value"),
         ]
-        for drawings, name in ((FIGURES, "train_size"), (CURVES, "sample_efficiency")):
-            for file, grid in drawings.get(name).figures(study).items():
-                tidy.append((grid.data.assign(figure=file), ["figure", "column", "row"], "x", "value"))
+        for file, grid in CURVES.get("sample_efficiency").figures(study).items():
+            tidy.append((grid.data.assign(figure=file), ["figure", "column", "row"], "x", "value"))
         for data, by, x, y in tidy:
             for key, line in data.groupby(by, sort=False):
                 stats = line.groupby(x)[y].agg(["mean", "std", "count"])
