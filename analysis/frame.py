@@ -26,8 +26,6 @@ ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConVi
 DATASETS = (
     "digits",
     "pathfinder-easy",
-    "pathfinder-medium",
-    "pathfinder-hard",
     "cifar10",
     "cifar100",
     "svhn",

@@ -7,7 +7,6 @@ so that the images are the same bits on every machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -35,29 +34,13 @@ SCENES, POOL, ROUNDS = 16000, 65536, 20
 """Scenes drawn together, paths they choose from, and rounds, in each of which a scene tries eight paths."""
 
 
-@dataclass(frozen=True)
-class Difficulty:
-    """Parameters that make tracing harder.
-
-    Attributes:
-        seed: Of its random numbers.
-        length: Pixels of a path, gaps included. 2 more than a multiple of `DASH`: two pixels at both ends, so that dots
-            hide as many wherever they are.
-        bend: Largest turn of a path per pixel, in 64ths of a full turn. It is drawn anew for each dash.
-        paths: How many there are.
-    """
-
-    seed: int
-    length: int
-    bend: int
-    paths: int
-
-
-DIFFICULTIES = {
-    "pathfinder-easy": Difficulty(seed=1, length=17, bend=1, paths=3),
-    "pathfinder-medium": Difficulty(seed=2, length=20, bend=2, paths=3),
-    "pathfinder-hard": Difficulty(seed=3, length=23, bend=3, paths=3),
-}
+LENGTH = 17
+"""Pixels of a path, gaps included. 2 more than a multiple of `DASH`: two pixels at both ends, so that dots hide as many
+wherever they are."""
+BEND = 1
+"""Largest turn of a path per pixel, in 64ths of a full turn. It is drawn anew for each dash."""
+PATHS = 3
+"""Number of paths in an image."""
 
 
 class Pathfinder(InMemory):
@@ -67,51 +50,48 @@ class Pathfinder(InMemory):
         """Both splits, the training images drawn first, and the classes."""
         assert self.images
         train, test = self.images
-        grey, labels = generate(self.name, train + test)
+        grey, labels = generate(train + test)
         rgb = np.repeat(grey[:, None], 3, axis=1)
         return (rgb[:train], labels[:train]), (rgb[train:], labels[train:]), CLASSES
 
 
-EASY, MEDIUM, HARD = (
-    Pathfinder(name=name, images=(10_000, 2_000), classes=len(CLASSES), origin="is drawn whenever it is used")
-    for name in DIFFICULTIES
+EASY = Pathfinder(
+    name="pathfinder-easy", images=(10_000, 2_000), classes=len(CLASSES), origin="is drawn whenever it is used"
 )
 
 
-def generate(name: str, images: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first images of a difficulty.
+def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first images.
 
     Each drawing of paths makes two images, one of each class, that differ only in where the dots are. So the paths
     alone say nothing about the class; and the dots alone next to nothing, see `_dots` and `_balanced`.
 
     Args:
-        name: One of `DIFFICULTIES`.
         images: How many; even.
 
     Returns:
         uint8, N x 32 x 32, and their labels, int64, N: an index into `CLASSES`.
     """
-    difficulty = DIFFICULTIES[name]
-    random = np.random.RandomState(difficulty.seed)
+    random = np.random.RandomState(1)
     parts: list[np.ndarray] = []
     while 2 * sum(map(len, parts)) < images:
-        paths, dots = _dots(_scenes(difficulty, random), random)
+        paths, dots = _dots(_scenes(random), random)
         kept = _balanced(dots)
         parts.append(_drawn(paths[kept], dots[kept]))
     pictures = np.concatenate(parts).reshape(-1, SIZE, SIZE)[:images]
     return pictures, np.arange(images) % 2
 
 
-def _scenes(difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
+def _scenes(random: np.random.RandomState) -> np.ndarray:
     """Paths that keep their distance: pixels, scenes x paths x length x 2 (row, column)."""
-    walks = _walks(POOL, difficulty, random)
+    walks = _walks(POOL, random)
     walks = walks[_inside(walks) & _apart(walks)]
-    chosen = np.zeros((SCENES, difficulty.paths), np.int64)
+    chosen = np.zeros((SCENES, PATHS), np.int64)
     placed = np.zeros(SCENES, np.int64)
     taken = np.zeros((SCENES, SIZE + 2 * MARGIN, SIZE + 2 * MARGIN), bool)
     reach = np.arange(1 - MARGIN, MARGIN)
     for _ in range(ROUNDS):
-        open_scenes = np.flatnonzero(placed < difficulty.paths)
+        open_scenes = np.flatnonzero(placed < PATHS)
         tried = random.randint(len(walks), size=(len(open_scenes), 8), dtype=np.int64)
         rows, columns = np.moveaxis(walks[tried] + MARGIN, 3, 0)
         fits = ~taken[open_scenes[:, None, None], rows, columns].any(2)
@@ -121,10 +101,10 @@ def _scenes(difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray
         placed[scene] += 1
         rows, columns = np.moveaxis(walks[new] + MARGIN, 2, 0)[..., None, None]
         taken[scene[:, None, None, None], rows + reach[:, None], columns + reach] = True
-    return walks[chosen[placed == difficulty.paths]]
+    return walks[chosen[placed == PATHS]]
 
 
-def _walks(count: int, difficulty: Difficulty, random: np.random.RandomState) -> np.ndarray:
+def _walks(count: int, random: np.random.RandomState) -> np.ndarray:
     """Smooth curves of pixels that each touch the next, count x length x 2; they may leave the image.
 
     A step goes to the rim of a square around the place, 8 units or one pixel away in rows or in columns: the next
@@ -132,9 +112,9 @@ def _walks(count: int, difficulty: Difficulty, random: np.random.RandomState) ->
     """
     start = random.randint(0, SIZE * UNIT, (count, 1, 2), dtype=np.int64)
     heading = random.randint(0, 8 * UNIT, (count, 1), dtype=np.int64)
-    dashes = -(-difficulty.length // DASH)
-    turn = random.randint(-difficulty.bend, difficulty.bend + 1, (count, dashes), dtype=np.int64)
-    turned = np.repeat(turn, DASH, axis=1)[:, : difficulty.length - 1].cumsum(1)
+    dashes = -(-LENGTH // DASH)
+    turn = random.randint(-BEND, BEND + 1, (count, dashes), dtype=np.int64)
+    turned = np.repeat(turn, DASH, axis=1)[:, : LENGTH - 1].cumsum(1)
     steps = RIM[(heading + turned) % len(RIM)]
     return np.concatenate([start, start + steps.cumsum(1)], axis=1) // UNIT
 

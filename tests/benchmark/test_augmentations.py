@@ -16,12 +16,8 @@ from tests.photographs import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations import registry
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
-from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import AugmentationSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.streams import derive
-from vitinit.runners.loaders import make_loader
-from vitinit.runners.loaders.base import Shard
 
 FILL = fill_color((0.5, 0.25, 0.125))
 CPU = torch.device("cpu")
@@ -120,19 +116,3 @@ def test_three_augment_is_one_of_pillows_three(photographs, device):
 
 def recipe(**fields) -> Recipe:
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
-
-
-def test_a_loader_applies_the_list_in_order_in_every_process_and_wherever_it_begins(photographs):
-    split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
-    data = Data(split, split, tuple("abcde"), (0.5,) * 3, (0.25,) * 3, "")
-    settings = recipe(augment=["trivial_augment", "three_augment", {"name": "color_jitter"}])
-    whole = [images for images, _ in make_loader(data, settings, 7, CPU).train(1)]
-    assert torch.equal(whole[1], next(make_loader(data, settings, 7, CPU).train(1, first_step=1))[0])
-    for part in (Shard(0, 2), Shard(1, 2)):
-        halves = [images for images, _ in make_loader(data, settings, 7, CPU, part).train(1)]
-        assert all(torch.equal(half, one[24 * part.rank :][:24]) for half, one in zip(halves, whole, strict=True))
-    before = recipe(augment=["trivial_augment", "three_augment"])
-    jitter, seen = made("color_jitter"), next(make_loader(data, before, 7, CPU).train(1))[0]
-    pixels = ((seen * 0.25 + 0.5) * 255).round().to(torch.uint8)
-    expected = changed(jitter, pixels, derive(7, "augment 2", 1, 0)).float() / 255
-    torch.testing.assert_close(whole[0], (expected - 0.5) / 0.25, rtol=0, atol=1e-5)

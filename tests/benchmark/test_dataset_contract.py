@@ -13,12 +13,10 @@ import pytest
 import torch
 from dataset_helpers import error_of, make_folder
 
-from tests.processes import ROOT, fresh
-from vitinit.analysis.tables import __main__ as tables
+from tests.processes import ROOT
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.load import decoded_size, load, sources
-from vitinit.benchmark.datasets.pathfinder import DIFFICULTIES
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
@@ -54,9 +52,7 @@ class Here:
         return spec_of(self.dataset, self.path, **fields)
 
 
-ELSEWHERE = [*list(DIFFICULTIES)[1:], "hf"]
-"""Like one that is tested here; in test_hugging_face_datasets.py."""
-ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).streamed and name not in ELSEWHERE]
+ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).streamed and name != "hf"]
 
 
 @pytest.fixture(scope="module", params=ONE_OF_A_KIND)
@@ -114,15 +110,6 @@ def test_what_is_opened_again_is_equal_and_its_parts_are_disjoint_and_stratified
     assert opened.statistics in (None, (data.mean, data.std))
     assert here.dataset.counts(spec) in (None, (size, size))
     assert here.dataset.training_images(spec) == size
-
-
-def test_more_images_than_there_are_is_refused_as_soon_as_it_is_known(here: Here) -> None:
-    spec, labels = here.spec(train_size=len(here.opened.train.labels) + 1), here.opened.train.labels.numpy()
-    if here.dataset.images:
-        with pytest.raises(VitinitError, match="train_size .* is more than the .* training images there are"):
-            here.dataset.training_images(spec)
-    with pytest.raises(VitinitError, match=f"train_size {spec.train_size} is more than"):
-        parts(labels, spec, len(here.opened.classes), 0)
 
 
 def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes_from(tmp_path: Path) -> None:
@@ -196,38 +183,6 @@ def installed(folder: Path, value: str) -> None:
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[vitinit.datasets]\nbrightness = {value}\n")
-
-
-GRID = """
-title: Theirs
-rows:
-  Base: {base: kaiming_uniform}
-  Mimetic: {base: kaiming_uniform, method: mimetic}
-blocks:
-  - datasets: [brightness]
-    model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
-    recipe: {name: small, epochs: 1, batch_size: 20}
-    seeds: [0]
-"""
-
-
-@pytest.mark.long
-def test_a_dataset_of_an_own_package_is_planned_trained_and_tabulated(tmp_path: Path, capsys) -> None:
-    site, work = tmp_path / "site", tmp_path / "work"
-    work.mkdir()
-    installed(site, "their_dataset:BRIGHTNESS")
-    (site / "their_dataset.py").write_text(THEIRS.format(name="brightness"))
-    (work / "theirs.yaml").write_text(GRID)
-    environment = {"PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    words = ("run", "theirs.yaml", "--device", "cpu", "--executor", "inline", "--results", "r")
-    ran = fresh("-m", "vitinit.runners.cli", *words, cwd=work, path=(site, ROOT), **environment)
-    assert "2 runs finished, 0 failed" in ran.stdout, ran.stderr
-    assert not list((tmp_path / "cache").glob("vitinit/grids/*")), "nothing here could tell that their code has changed"
-    # the record says all: the package need not be there any more
-    assert tables.main(["--results", str(work / "r"), "--out", str(work / "tables")]) == 0
-    printed = capsys.readouterr().out
-    assert "brightness" in printed
-    assert "Mimetic" in printed
 
 
 @pytest.fixture

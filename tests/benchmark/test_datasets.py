@@ -150,15 +150,6 @@ def test_cifar10_pixels_and_labels_are_those_in_the_files(small_cifar: Path, tmp
     assert data.classes == tuple("abcdefghij")
 
 
-def test_a_damaged_file_is_one_line_with_a_way_out(small_cifar: Path, tmp_path: Path) -> None:
-    (small_cifar / "test_batch").write_bytes(b"not the published one")
-    said = error_of(DatasetSpec(name="cifar10"), 32, tmp_path)
-    assert said.startswith(f"cannot read cifar10 in {tmp_path} (Dataset not found or corrupted); move away ")
-    assert said.endswith("cifar-10-batches-py, and run 'vitinit data get cifar10'")
-    with pytest.raises(VitinitError, match="cannot read cifar10"):
-        download("cifar10", tmp_path)
-
-
 def make_svhn(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9") -> dict[str, dict]:
     """Files as published: X is 32 x 32 x 3 x N, y is N x 1 with 10 for the digit 0."""
     generator = np.random.default_rng(3)

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.dense import enlarging
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import families
 from vitinit.initializers import registry
@@ -61,12 +60,3 @@ def test_the_head_is_a_product_for_each_token_then_bilinear(fields: dict[str, An
         grid = logits_BKN.unflatten(2, (SIDE // PATCH, SIDE // PATCH))
         expected = F.interpolate(grid, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     torch.testing.assert_close(found, expected.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
-
-
-def test_enlarging_by_two_products_is_bilinear_interpolation() -> None:
-    for tokens, side in ((8, 32), (4, 4), (1, 8), (14, 224)):
-        values = torch.randn(2, 3, tokens, tokens, dtype=torch.float64)
-        up_GS = enlarging(tokens, side).double()
-        found = torch.einsum("gs, bkgh, ht -> bkst", up_GS, values, up_GS)
-        expected = F.interpolate(values, size=(side, side), mode="bilinear", align_corners=False)
-        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)

@@ -134,13 +134,6 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(good: Path) -> Non
         file.unlink()
 
 
-def test_a_gif_with_the_name_of_a_jpeg_is_read_as_pets_has_some(good: Path) -> None:
-    before = len(load(folder_spec(good), 8, NOWHERE).train.labels)
-    Image.new("RGB", (8, 8), (0, 255, 0)).save(good / "a/a_gif.jpg", format="GIF")
-    Image.new("RGB", (8, 8), (0, 255, 0)).save(good / "a/b_gif.jpg", format="GIF")
-    assert len(load(folder_spec(good), 8, NOWHERE).train.labels) > before
-
-
 def test_links_to_the_root_to_splits_classes_and_images_are_followed(good: Path) -> None:
     root = good.parent / "farm"
     (root / "test").mkdir(parents=True)

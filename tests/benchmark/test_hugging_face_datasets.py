@@ -58,12 +58,6 @@ def test_labels_that_are_not_public_are_no_test_split_and_none_to_train_on(tmp_p
         loaded(saved(made([hidden, 1, 0]), tmp_path / "other"))
 
 
-def test_its_images_can_be_cropped_in_their_own_size(tmp_path):
-    spec = resolve_dataset(saved(made([0, 1, 1, 0] * 5), tmp_path / "set"))
-    data = load.load(spec, 4, NOWHERE, cropped=True)
-    assert [data.train.image(number).size for number in (0, 15)] == [(8, 8)] * 2
-
-
 def test_without_another_split_a_fifth_of_each_class_is_held_out(tmp_path):
     named = saved(made([0] * 10 + [1] * 15), tmp_path / "set")
     found = loaded(named)
@@ -85,22 +79,3 @@ def test_what_is_no_dataset_of_images_with_a_class_each_is_refused(tmp_path):
             loaded(saved(content, tmp_path / str(number)))
     with pytest.raises(VitinitError, match="dataset hf:.*none"):
         loaded({"name": f"hf:{tmp_path}/none"})
-
-
-def test_of_several_columns_with_classes_it_takes_the_one_called_label(tmp_path):
-    splits = {name: made([0, 1], other=[1, 0]) for name in ("train", "test")}
-    found = loaded(saved(datasets.DatasetDict(splits), tmp_path / "set"))
-    assert found.train.labels.tolist() == [0, 1]
-
-
-def test_the_revision_that_is_named_is_the_one_that_is_asked_for(monkeypatch):
-    asked = []
-
-    def hub(name: str, revision: str | None) -> datasets.DatasetDict:
-        asked.append((name, revision))
-        return datasets.DatasetDict({"train": made([0, 1, 1]), "test": made([0, 1])})
-
-    monkeypatch.setattr(datasets, "load_dataset", hub)
-    for name in ("me/digits", "me/digits@v2"):
-        loaded({"name": f"hf:{name}"})
-    assert asked == [("me/digits", None), ("me/digits", "v2")]

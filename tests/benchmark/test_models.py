@@ -11,7 +11,6 @@ import pytest
 import timm
 import torch
 from timm.models.convit import GPSA, MHSA
-from timm.models.convmixer import ConvMixer
 
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
@@ -103,19 +102,3 @@ def test_convit_computes_what_timms_does_gradients_too(gate: float) -> None:
         output.square().sum().backward()
     for (name, parameter), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
-
-
-@pytest.mark.parametrize("kernel_size", [3, 8])
-def test_convmixer_is_timms(kernel_size: int) -> None:
-    spec = changed(SMALL_CONVMIXER, kernel_size=kernel_size)
-    ours = build_model(spec, 10).double()
-    theirs = ConvMixer(24, 2, kernel_size=kernel_size, patch_size=4, num_classes=10).double()
-    draws = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, value in ours.state_dict().items():
-            if value.is_floating_point():
-                value.uniform_(0.1 if name.endswith("running_var") else -1, 1, generator=draws)
-    theirs.load_state_dict(ours.state_dict())
-    images = torch.randn(3, 3, 16, 16, dtype=torch.float64, generator=draws)
-    for train in (False, True):  # in training BatchNorm takes the batch's statistics
-        torch.testing.assert_close(ours.train(train)(images), theirs.train(train)(images), rtol=1e-12, atol=1e-12)

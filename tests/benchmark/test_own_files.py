@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.processes import fresh
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
@@ -125,14 +123,3 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
         plugins.load(name)
     (folder / "own_model.py").write_text(mine)
     assert plugins.load(name).__name__ == "tiny"
-
-
-@pytest.mark.long
-def test_worker_processes_find_the_files(folder, tmp_path):
-    ran = fresh(
-        *("-m", "vitinit.runners.cli", "run", str(folder / "own.yaml"), "--executor", "local", "--workers", "2"),
-        *("--device", "cpu", "--results", str(tmp_path / "results")),
-        cwd=tmp_path,
-        **{key: value for key, value in os.environ.items() if key == FOLDERS},
-    )
-    assert "4 runs finished, 0 failed" in ran.stdout
