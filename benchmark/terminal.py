@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ from itertools import zip_longest
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
 from vitinit.initializers.errors import printable
@@ -30,8 +29,13 @@ class Terminal(Console):
     """
 
     def __init__(self, width: int | None = None) -> None:
-        told = bool(sys.stdout and sys.stdout.isatty()) or bool(os.environ.get("COLUMNS"))
-        super().__init__(highlight=False, emoji=False, markup=False, width=width or (None if told else NEVER_FOLDED))
+        super().__init__(highlight=False, emoji=False, markup=False, width=width)
+
+    @property
+    def size(self) -> ConsoleDimensions:  # type: ignore[misc]
+        """Return what it has now: a terminal may be resized, and the output turned to a file."""
+        told = self._width or (sys.stdout and sys.stdout.isatty())
+        return super().size if told else ConsoleDimensions(NEVER_FOLDED, 25)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text as rich prints it, made harmless."""

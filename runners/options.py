@@ -26,10 +26,8 @@ console = Terminal()
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
     """Print a table; on a terminal its widest columns are folded. Those headed `right` are flush right."""
-    numbers = [at for at, heading in enumerate(headings) if heading in right]
-    first, *lines = aligned([tuple(headings), *rows], numbers, console.room)
-    for line in first.splitlines():
-        console.print(line, style="bold")
+    first, *lines = aligned([tuple(headings), *rows], [headings.index(each) for each in right], console.room)
+    console.print(*first.splitlines(), sep="\n", style="bold")
     print("\n".join(lines), file=console.file)  # rich takes milliseconds a line
 
 

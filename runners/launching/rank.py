@@ -90,24 +90,26 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     own = HERE / "grids" / f"{TIERS[tier]}.yaml"
     plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
-    base_row, placebo_row = f"{row}'s base", f"{row}, placebo"
-    content: dict[str, Any] = {
-        "title": f"{row} under the standard protocol, version {PROTOCOL}, tier {tier}",
-        "contrasts": [[row, base_row]],
-        "rows": {base_row: {"base": below}, row: {"base": below, "method": method}},
-        "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
-    }
+    base_row, base_alone = f"{row}'s base", {"base": below}
+    rows = {base_row: base_alone, row: {**base_alone, "method": method}}
+    placebo = {f"{row}, placebo": {**base_alone, "method": {"name": "placebo", "of": method, "keep": "spectrum"}}}
+
+    def grid_of(rows: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "title": f"{row} under the standard protocol, version {PROTOCOL}, tier {tier}",
+            "contrasts": [[row, other] for other in rows if other != row],
+            "rows": rows,
+            "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
+        }
+
+    content, useless = grid_of(rows), ""
     cells = _draft(content)
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
         raise VitinitError(misfits[0])
     if reason := unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
-    placebo = {placebo_row: {"base": below, "method": {"name": "placebo", "of": method, "keep": "spectrum"}}}
-    whole = {
-        **content, "rows": {**content["rows"], **placebo}, "contrasts": [[row, base_row], [row, placebo_row]]
-    }  # fmt: skip
-    useless = ""
     try:
+        whole = grid_of({**rows, **placebo})
         beside = _draft(whole)
         _start(beside[2].spec)
         content, cells = whole, beside

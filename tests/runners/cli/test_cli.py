@@ -21,6 +21,7 @@ from tests.runners.small_run import altered
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 
@@ -199,3 +200,12 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark_and_a_minus_st
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert "??? -Größe" in done.stdout.decode("latin-1")
+
+
+def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
+    """The console is made at import: what it prints to, and how wide that is, may be another later."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    terminal = Terminal()
+    for is_terminal in (False, True, False):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda there=is_terminal: there)
+        assert (terminal.room is not None) == is_terminal
