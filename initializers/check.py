@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,6 @@ UNTRAINED = re.compile(r"mask_token|(^|\.)pooler\.|logit_scale|temperature|relat
 """Parameters that classifiers do not use by design."""
 PLACES = re.compile(r"pos|table|rope|freqs", re.IGNORECASE)
 """Parameters that may tell places apart."""
-SHORTCUT = re.compile("downsample|shortcut|skip")
-"""Names of what a block may call after its branch, on its own input."""
 RESET = "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')"
 ADVICE = {
     "not-finite": RESET,
@@ -102,7 +100,7 @@ class Layer:
     """Mean cosine between two tokens of its input."""
     logits: float | None
     """Standard deviation of a row of attention logits, of the head where it is largest."""
-    gradient: float | None
+    gradient: float
     """Norm of the gradient of its parameters."""
 
 
@@ -181,6 +179,9 @@ def _check(
     else:
         images_BCHW = images[:GIVEN].detach().float().to(device)
         said = f"{len(images_BCHW)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train()
     run = _Pass(model, images_BCHW)
     count = run.logits.shape[1]
     if labels is None:
@@ -192,36 +193,33 @@ def _check(
         raise VitinitError(f"labels are from {given}, and the model has {count} logits")
     loss = float(F.cross_entropy(run.logits, labels_B))
     heads = list(classifiers(model).values())
-    attention = [*_attention(run)]
     found = [*_tensors(model, meant.changed if meant else set()), *_frozen(model, heads, meant)]
-    notes = [f"{key} in {where}, as method {meant.name!r} means it" for key, where, _ in attention if meant]
     if heads or not math.isfinite(loss):
         found += _loss(run.logits, loss)
-    found += [] if meant else attention
+    attention, notes = [*_attention(run)], []
+    if meant:
+        notes = [f"{key} in {where}, as method {meant.name!r} means it" for key, where, _ in attention]
+    else:
+        found += attention
     found += _streams(run)
-    standing_in = _stand_in(model, seed)
+    if standing_in := _stand_in(model, seed):
+        notes.append(f"{len(standing_in)} tensors of zeros ({standing_in[0]}): small numbers stand in for gradients")
     gradients = _gradients(model, images_BCHW, labels_B)
     if math.isfinite(loss):
-        found += [*_of_gradients(gradients), *_dependences(model, images_BCHW)]
-    if standing_in:
-        notes.append(f"{len(standing_in)} tensors of zeros ({standing_in[0]}): small numbers stand in for gradients")
+        found += [*_of_gradients(gradients), *_dependences(model.eval(), images_BCHW)]
+    layers = []
+    for name, (rms, cosine) in run.streams.items():
+        norms = [norm or 0.0 for one, norm in gradients.items() if one.startswith(f"{name}.")]
+        logits = [std for block, _, std, _ in run.softmaxes if block == name]
+        layers.append(Layer(name, rms, cosine, max(logits, default=None), math.hypot(*norms)))
     by_key: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key, where, what in found:
         by_key[key].append((where, what))
-    return Check(
-        model=type(model).__name__,
-        parameters=sum(one.numel() for one in model.parameters()),
-        images=said,
-        classes=count,
-        loss=loss,
-        layers=tuple(_layers(run, gradients)),
-        findings=tuple(
-            Finding(key, where + (f" and {len(several) - 1} more" if several[1:] else ""), what, ADVICE[key])
-            for key, several in by_key.items()
-            for where, what in several[:1]
-        ),
-        notes=tuple(notes),
-    )
+    findings = []
+    for key, [(where, what), *more] in by_key.items():
+        findings.append(Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key]))
+    parameters = sum(one.numel() for one in model.parameters())
+    return Check(type(model).__name__, parameters, said, count, loss, tuple(layers), tuple(findings), tuple(notes))
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
@@ -283,26 +281,13 @@ def logits_of(out: Any) -> Tensor:
 
 def _blocks(model: nn.Module) -> list[str]:
     """Names of the blocks of a model: modules of one class in a row, the innermost such row."""
-    groups: dict[tuple[type, str], list[str]] = defaultdict(list)
-    for name, module in model.named_modules():
-        holder = isinstance(module, nn.ModuleList | nn.ModuleDict) or not list(module.children())
-        if name and not holder and any(one.ndim > 1 for one in module.parameters()):
-            groups[type(module), re.sub(r"\d+", "*", name)].append(name)
-    rows = [(pattern.count("*"), name) for (_, pattern), names in groups.items() if names[1:] for name in names]
-    found: list[str] = []
-    for _, name in sorted(rows, key=lambda row: (-row[0], len(row[1]))):
-        if not any(f"{one}.".startswith(f"{name}.") or f"{name}.".startswith(f"{one}.") for one in found):
-            found.append(name)
-    return found
-
-
-@contextmanager
-def _batch_statistics(model: nn.Module) -> Iterator[None]:
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train()
-    yield
-    model.eval()
+    names: list[str] = []
+    for path, row in model.named_modules():
+        several = list(row.children())
+        same = len(several) > 1 and len({type(one) for one in several}) == 1 and any(several[0].children())
+        if same and isinstance(row, nn.Sequential | nn.ModuleList):
+            names += [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
+    return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
 
 
 class _Pass:
@@ -314,7 +299,7 @@ class _Pass:
         self.streams: dict[str, tuple[float, float]] = {}
         """By block: root mean square and cosine of its input tokens."""
         self.block = "model"
-        with ExitStack() as hooks, Softmaxes(self.see), _batch_statistics(model):
+        with ExitStack() as hooks, Softmaxes(self.see):
             for name in _blocks(model):
                 module = model.get_submodule(name)
                 enter = module.register_forward_pre_hook(
@@ -328,9 +313,8 @@ class _Pass:
         """See the input of a block."""
         self.block = name
         x = next((one for one in given if isinstance(one, Tensor) and one.is_floating_point()), None)
-        if x is not None and x.ndim == 4:
-            channels_first = x.shape[2] == x.shape[3] and x.shape[1] != x.shape[2]
-            x = x.flatten(2).mT if channels_first else x.flatten(1, 2)
+        if x is not None and x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
+            x = x.flatten(1, 2)
         if x is not None and x.ndim == 3 and x.shape[1] > 1:
             unit_BND, count = F.normalize(x.float(), dim=-1), x.shape[1]
             sums_B = count * unit_BND.mean(1).square().sum(-1) - unit_BND.square().sum(-1).mean(1)
@@ -349,45 +333,39 @@ class _Pass:
 def _stand_in(model: nn.Module, seed: int) -> list[str]:
     """Replace zeros that training changes: matrices but the patch embedding by small noise, scales of branches by 1.
 
-    A norm scales a branch where it is the last of its block.
+    Norms scale branches where several are zero.
     """
     first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
     generator, replaced = stream(seed, "check/zeros"), list[str]()
-    scales = {id(one) for one in layer_scales(model)}
-    for home, block in model.named_modules():
-        weighty = [(name, one) for name, one in block.named_children() if any(True for _ in one.parameters())]
-        last = [name for name, _ in weighty if not SHORTCUT.search(name)][-1:]
-        for path, module in weighty:
-            is_last_norm = bool(home) and [path] == last and "norm" in type(module).__name__.lower()
-            for own, parameter in module.named_parameters(recurse=False):
-                if bool(parameter.any()) or own.endswith("bias") or module is first:
-                    continue
-                if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
-                    parameter.copy_(torch.empty(parameter.shape).normal_(0, NOISE, generator=generator))
-                elif id(parameter) in scales or is_last_norm:
-                    parameter.fill_(1.0)
-                else:
-                    continue
-                replaced.append(f"{home}.{path}.{own}".lstrip("."))
+    zeros = [
+        (name, model.get_submodule(name.rpartition(".")[0]), parameter)
+        for name, parameter in model.named_parameters()
+        if not name.endswith("bias") and not parameter.any()
+    ]
+    norms = [parameter for _, module, parameter in zeros if "norm" in type(module).__name__.lower()]
+    scales = {id(one) for one in (*layer_scales(model), *(norms if norms[1:] else ()))}
+    for name, module, parameter in zeros:
+        if (
+            parameter.ndim > 1
+            and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention)
+            and module is not first
+        ):
+            parameter.copy_(torch.empty(parameter.shape).normal_(0, NOISE, generator=generator))
+        elif id(parameter) in scales:
+            parameter.fill_(1.0)
+        else:
+            continue
+        replaced.append(name)
     return replaced
 
 
 def _gradients(model: nn.Module, images_BCHW: Tensor, labels_B: Tensor) -> dict[str, float | None]:
     """Norm of the gradient by trained parameter, None where it is not part of the output."""
     trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    with _batch_statistics(model):
-        logits = logits_of(model(images_BCHW))
-    if not logits.requires_grad:
-        return {}
-    F.cross_entropy(logits, labels_B).backward()
+    logits = logits_of(model(images_BCHW))
+    if trained and logits.requires_grad:
+        F.cross_entropy(logits, labels_B).backward()
     return {name: None if one.grad is None else float(one.grad.float().norm()) for name, one in trained.items()}
-
-
-def _layers(run: _Pass, gradients: dict[str, float | None]) -> Iterator[Layer]:
-    for name, (size, cosine) in run.streams.items():
-        norms = [norm for one, norm in gradients.items() if one.startswith(f"{name}.") and norm is not None]
-        logits = [std for block, _, std, _ in run.softmaxes if block == name]
-        yield Layer(name, size, cosine, max(logits, default=None), math.hypot(*norms) if norms else None)
 
 
 # --- warnings --------------------------------------------------------------------------------------------------------
@@ -411,10 +389,10 @@ def _tensors(model: nn.Module, meant: set[str]) -> Found:
             rows[re.sub(r"\d+", "*", name), value.shape].append((name, float(value.std()) + 1e-12))
     for row in rows.values():
         for at, (name, std) in enumerate(row if len(row) > 2 else []):
-            inside = 0 < at < len(row) - 1
-            near, far = (row[other][1] for other in ((at - 1, at + 1) if inside else (1, 2) if at == 0 else (-2, -3)))
+            others = sorted((other for other in range(len(row)) if other != at), key=lambda other: abs(other - at))
+            near, far = row[others[0]][1], row[others[1]][1]
             apart = min(std / near, std / far) > FACTOR or max(std / near, std / far) < 1 / FACTOR
-            if apart and (inside or 1 / FACTOR < near / far < FACTOR):
+            if apart and 1 / FACTOR < near / far < FACTOR:
                 yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {near:.3g}"
 
 

@@ -45,7 +45,7 @@ def test_it_shows_its_table_and_figures(study):
     assert f"{mean:.1f}" in html
     assert f"{mean:.1f}" in str(study.table())
     assert study._repr_html_() == html
-    assert "data:image/png;base64," in study.plot()._repr_html_()
+    assert all(figure.axes for figure in study.plot().values())
     with pytest.raises(VitinitError, match="did you mean 'accuracy'"):
         study.plot("accuracies")
 
@@ -64,4 +64,4 @@ def test_it_shows_its_table_and_figures(study):
 def test_what_cannot_be_run_is_said_in_one_line(changes, says, tmp_path: Path):
     with pytest.raises(VitinitError, match=says):
         vitinit.run(**{**ASKED, "results": tmp_path, "device": "cpu", **changes})
-    assert not list(tmp_path.glob("*/*.json"))
+    assert not list(tmp_path.rglob("*.*"))

@@ -25,8 +25,6 @@ from itertools import zip_longest
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel
-
 from vitinit.initializers.errors import VitinitError, brief
 
 if TYPE_CHECKING:
@@ -148,7 +146,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of `initialize`: `print` shows five lines within 80 columns, `details()` every tensor."""
+    """Report of `initialize`: `print` shows five lines within 80 columns; `changes` and `remarks` are all of it."""
 
     model: str
     """Name of the model's class."""
@@ -171,46 +169,27 @@ class Report:
     remarks: tuple[str, ...] = ()
     """Further remarks of base or method on the weights that they set."""
     called: tuple[str, ...] = ()
-    """Base and method, with those of their parameters that are not at their defaults."""
-
-    def _aim(self) -> str:
-        if self.attention_on_target is None:
-            return "aim: no attention maps"
-        share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
-        return f"aim: {share} (uniform: {self.uniform:.3f})"
-
-    def _stayed(self) -> list[str]:
-        return [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+    """Base and method, with the parameters that were given."""
 
     def __str__(self) -> str:
-        """Return the summary: what, on which layers, norms, what it aims at, what stayed. `details` has all."""
-        scales = [f"layer scales: {self.layer_scale:g}"] if self.layer_scale is not None else []
+        """Return the summary: what, on which layers, norms, what it aims at, what stayed."""
         before, after = (math.hypot(*(getattr(one, side) for one in self.changes)) for side in ("before", "after"))
         names = [change.name for change in self.changes]
         where = f": {names[0]} to {names[-1]}" if names else ""
-        stayed = self._stayed()
-        more = f" (and {len(stayed) - 1} more in details())" if len(stayed) > 1 else ""
-        also = _cut(stayed[0], WIDTH - len("also: ") - len(more)) if stayed else "nothing else was set"
+        aim = "no attention maps"
+        if self.attention_on_target is not None:
+            share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
+            aim = f"{share} (uniform: {self.uniform:.3f})"
+        stayed = [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+        more = f" (and {len(stayed) - 1} more)" if len(stayed) > 1 else ""
         lines = [
-            "; ".join([*self.called, *scales]),
+            "; ".join([*self.called, *([] if self.layer_scale is None else [f"layer scales: {self.layer_scale:g}"])]),
             f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}",
             f"their norm together: {before:.4g} before, {after:.4g} after",
-            self._aim(),
-            f"also: {also}{more}",
+            f"aim: {aim}",
+            f"also: {_cut(stayed[0], WIDTH - len('also: ') - len(more))}{more}" if stayed else "no remarks",
         ]
         return "\n".join(_cut(line, WIDTH) for line in lines)
-
-    def details(self) -> str:
-        """Return everything: each tensor with its norm before and after, and all remarks."""
-        lines = [f"{self.model}, seed {self.seed}", *self.called]
-        if self.layer_scale is not None:
-            lines.append(f"layer scales: {self.layer_scale:g}")
-        lines.append(f"{len(self.changes)} tensors changed; Frobenius norm before and after:")
-        for one in self.changes:
-            shape = " x ".join(map(str, one.shape)) or "1"
-            lines.append(f"  {one.name[-36:]:<36}{shape:>20}{one.before:>11.4g}{one.after:>11.4g}")
-        lines += [self._aim(), *self._stayed()]
-        return "\n".join(line if len(line) <= WIDTH else _wrapped(line) for line in lines)
 
 
 def _cut(text: str, width: int) -> str:
@@ -221,17 +200,9 @@ def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
-def _asked(part: BaseModel) -> dict[str, Any]:
-    """The parameters that are not at their defaults; one that is a model by its name, where that says all."""
-    asked: dict[str, Any] = {}
-    defaults = type(part).model_construct()
-    for name in type(part).model_fields:
-        value, inner = getattr(part, name), {}
-        if value != getattr(defaults, name, None):
-            if isinstance(value, BaseModel):
-                inner = {**({"name": value.name} if hasattr(value, "name") else {}), **_asked(value)}
-            asked[name] = inner["name"] if inner.keys() == {"name"} else inner or value
-    return asked
+def _call(named: Mapping[str, Any]) -> str:
+    given = ", ".join(f"{name}={value!r}" for name, value in named.items() if name != "name")
+    return f"{named['name']}({given})" if given else str(named["name"])
 
 
 def initialize(
@@ -330,7 +301,6 @@ def initialize(
     if method is not None:
         METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]), untrained)
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
-    given = [(part, ", ".join(f"{name}={value!r}" for name, value in _asked(part).items())) for part in parts]
     return Report(
         model=type(model).__name__,
         base=described.get("base"),
@@ -342,7 +312,7 @@ def initialize(
         layer_scale=None if layer_scale is None else float(layer_scale),
         untrained=untrained,
         remarks=tuple(remarks),
-        called=tuple(f"{part.kind}: {part.name}" + (f"({asked})" if asked else "") for part, asked in given),
+        called=tuple(f"{part.kind}: {_call(named)}" for part, named in zip(parts, asked, strict=True)),
     )
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from html import escape
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,23 +45,6 @@ class TableView:
         return to_part(self.table)
 
 
-@dataclass(frozen=True, eq=False)
-class PlotView:
-    """Figures that show themselves in a notebook."""
-
-    figures: dict[str, Figure]
-    """By name: matplotlib's."""
-
-    def _repr_html_(self) -> str:
-        pictures = []
-        for name, figure in self.figures.items():
-            content = BytesIO()
-            figure.savefig(content, format="png", dpi=150)
-            source = b64encode(content.getvalue()).decode()
-            pictures.append(f'<img alt="{escape(name)}" src="data:image/png;base64,{source}" style="max-width: 100%">')
-        return "\n".join(pictures)
-
-
 @dataclass(frozen=True)
 class StudyResults:
     """A study that has been run; what it shows is read from its records each time."""
@@ -92,8 +72,8 @@ class StudyResults:
 
         return TableView(build(self._read(), name, metric, baseline))
 
-    def plot(self, figure: str | None = None) -> PlotView:
-        """Return figures of one kind.
+    def plot(self, figure: str | None = None) -> dict[str, Figure]:
+        """Return figures of one kind by name, as matplotlib has them: `study.plot()["accuracy"]` in a notebook.
 
         Args:
             figure: as `python -m vitinit.analysis.figures --figure` calls it. Default: the first that the study has.
@@ -103,19 +83,17 @@ class StudyResults:
         from vitinit.analysis.figures import style
         from vitinit.analysis.figures.registry import FIGURES
 
-        study, known = self._read(), {drawing.name: drawing for drawing in FIGURES.entries()}
+        study = self._read()
         study.require_runs()
-        if figure is not None and figure not in known:
-            raise unknown_name("figure", figure, known)
+        chosen = FIGURES.entries() if figure is None else [FIGURES.get(figure)]
         with plt.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
-            chosen = [known[figure]] if figure else list(known.values())
             figures = next((found for one in chosen if (found := one.figures(study))), {})
         if not figures:
             raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
         for each in figures.values():
             plt.close(each.figure)
-        return PlotView({name: each.figure for name, each in figures.items()})
+        return {name: each.figure for name, each in figures.items()}
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
@@ -196,7 +174,12 @@ def run(
     from vitinit.runners.terminal.display import Display
 
     argv = ["vitinit", "run", str(grid), "--results", str(root)]
-    tally = launch(load(str(grid)), chosen, Display(Terminal(), chosen.brief), argv)
+    try:
+        loaded = load(str(grid))
+    except VitinitError:
+        grid.unlink()
+        raise
+    tally = launch(loaded, chosen, Display(Terminal(), chosen.brief), argv)
     if tally.exit_code:
         failed = len(tally.failures) + len(tally.failed_before)
         raise VitinitError(f"{failed} runs have failed, {tally.stopped} were stopped: vitinit status {grid}")
