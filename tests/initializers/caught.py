@@ -2,47 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-
-@contextmanager
-def caught() -> Iterator[list[Tensor]]:
-    """What is B x H x N x N and comes out of a softmax meanwhile, in the order in which it is computed."""
-    maps: list[Tensor] = []
-    softmax, fused = Tensor.softmax, F.scaled_dot_product_attention
-
-    def seen(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        found = softmax(self, *args, **kwargs)
-        if found.ndim == 4 and found.shape[-1] == found.shape[-2]:
-            maps.append(found.detach())
-        return found
-
-    def plain(query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, *_: Any, **__: Any) -> Tensor:
-        logits = query @ key.mT * query.shape[-1] ** -0.5
-        return (logits if attn_mask is None else logits + attn_mask).softmax(-1) @ value
-
-    Tensor.softmax, F.scaled_dot_product_attention = seen, plain  # type: ignore[method-assign,assignment]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)  # which has no softmax that could be seen
-    try:
-        yield maps
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        Tensor.softmax, F.scaled_dot_product_attention = softmax, fused  # type: ignore[method-assign,assignment]
+from vitinit.initializers.measure import Softmaxes
 
 
 @torch.no_grad()
 def maps_of(model: nn.Module, images_BCHW: Tensor) -> list[Tensor]:
-    """The maps of a forward pass."""
-    with caught() as maps:
+    """What is B x H x N x N and comes out of a softmax of a forward pass, in the order in which it is computed."""
+    maps: list[Tensor] = []
+    with Softmaxes(lambda _, attention, __: maps.append(attention)):
         model(images_BCHW)
-    return maps
+    return [each for each in maps if each.ndim == 4 and each.shape[-1] == each.shape[-2]]
 
 
 @torch.no_grad()
