@@ -17,35 +17,19 @@ def based(spec: Any) -> Any:
     return applied(model(spec), "kaiming_uniform")
 
 
-def by_numpy(products: np.ndarray) -> tuple[list[float], list[int], list[float]]:
-    values = np.linalg.svd(products, compute_uv=False)
-    eps = products.shape[-1] * np.finfo(np.float32).eps
-    ranks = [int((v > eps * v[0]).sum()) for v in values]
-    return (
-        [math.sqrt((p**2).sum()) for p in products],
-        ranks,
-        [v[0] / v[r - 1] for v, r in zip(values, ranks, strict=True)],
-    )
-
-
 def test_spectra_are_those_of_the_products() -> None:
-    spec = CONVIT  # gated layers and a plain one
-    m = based(spec)
+    m, eps = based(CONVIT), 48 * np.finfo(np.float32).eps  # gated layers and a plain one
     for layer, found in zip(m.blocks, starts(m, None), strict=True):
-        attn, heads = layer.attn, spec.heads
-        if hasattr(attn, "qk"):
-            query, key, value = (
-                *f64(attn.qk.weight).reshape(2, heads, -1, 48),
-                f64(attn.v.weight).reshape(heads, -1, 48),
-            )
-        else:
-            query, key, value = f64(attn.qkv.weight).reshape(3, heads, -1, 48)
+        attn, heads = layer.attn, CONVIT.heads
+        parts = [attn.qk, attn.v] if hasattr(attn, "qk") else [attn.qkv]
+        stacked = np.concatenate([f64(part.weight) for part in parts])
+        query, key, value = stacked.reshape(3, heads, -1, 48)
         proj = f64(attn.proj.weight).reshape(48, heads, -1).transpose(1, 0, 2)
         for entry, products in ((found.query_key, query.transpose(0, 2, 1) @ key), (found.value_path, proj @ value)):
-            norm, rank, condition = by_numpy(products)
-            assert entry.rank == rank == [12] * heads
-            assert entry.norm == pytest.approx(norm, rel=1e-5)
-            assert entry.condition == pytest.approx(condition, rel=1e-5)
+            values = np.linalg.svd(products, compute_uv=False)
+            assert entry.rank == [int((v > eps * v[0]).sum()) for v in values] == [12] * heads
+            assert entry.norm == pytest.approx(np.linalg.norm(products, axis=(1, 2)), rel=1e-5)
+            assert entry.condition == pytest.approx(values[:, 0] / values[:, 11], rel=1e-5)
         assert found.entropy is found.distance is None, "there were no images"
 
 

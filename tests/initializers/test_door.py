@@ -67,11 +67,15 @@ def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
         assert change.after == pytest.approx(float(m.get_parameter(change.name).detach().norm()))
         assert change.shape == (144, 48)
     together = (math.hypot(*(getattr(one, when) for one in report.changes)) for when in ("before", "after"))
-    assert "{:.4g} before, {:.4g} after".format(*together) in str(report)
-    assert f"{report.attention_on_target:.3f} of the first layer's attention is on its target" in str(report)
+    assert str(report).splitlines() == [
+        "method: impulse(solver='rotation')",
+        "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to blo...",
+        "their norm together: {:.4g} before, {:.4g} after".format(*together),
+        f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
+        "also: attention on its target is hardly more than uniform",
+    ]
     report = vitinit.initialize(zoo.build("timm ViT"), "conditioned", base="trunc_normal")
-    assert len(str(report).splitlines()) == 5
-    assert max(map(len, str(report).splitlines())) <= 80
+    assert str(report).splitlines()[-1] == "no remarks"
 
 
 def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> None:
@@ -80,21 +84,14 @@ def test_impulses_take_where_positions_are_learned_unless_told_otherwise() -> No
     assert report.uniform == 1 / 64
     assert report.attention_on_target < 2 / 64
     assert report.remarks == ("attention on its target is hardly more than uniform",)
-    assert report.method["position_scale"] == 1
-    taken, chosen, there, placebo = m(), m(), m(), m()
+    taken, chosen, trained, placebo = m(), m(), m(), m()
     report = vitinit.initialize(taken, "impulse", base="trunc_normal", solver="svd", position_scale=18)
-    assert report.attention_on_target > 2 / 64
-    assert report.remarks == ()
+    assert (report.attention_on_target > 2 / 64, report.remarks) == (True, ())
     by_itself = vitinit.initialize(chosen, "impulse", base="trunc_normal")
     assert by_itself.remarks == ("method impulse: learned positions: solver='svd', position_scale=18 chosen",)
-    assert by_itself.remarks[0] in str(by_itself)
     assert differing(state(taken), state(chosen)) == set()
-    nn.init.normal_(there.pos_embed)  # as trained: no noise, and no base that would draw it anew
-    assert vitinit.initialize(there, "impulse").method == registry.build("impulse", {}).model_dump() | {
-        "name": "impulse"
-    }
-    for each, base in ((there, "trunc_normal"), (m(), None)):  # drawn anew, or as its library has drawn them
-        assert vitinit.initialize(each, "impulse", base=base).remarks == by_itself.remarks
+    nn.init.normal_(trained.pos_embed)  # no noise, and no base that would draw it anew
+    assert vitinit.initialize(trained, "impulse").method["position_scale"] == 1
     of = vitinit.initialize(placebo, "placebo", of="impulse", base="trunc_normal")
     assert of.remarks == ("method placebo: learned positions: solver='svd', position_scale=18 chosen",)
     assert torch.equal(placebo.pos_embed, chosen.pos_embed)
