@@ -243,7 +243,8 @@ def _drawn_images(model: nn.Module, seed: int, size: int | None, device: torch.d
         coarse = torch.rand(DRAWN, channels, max(2, height // 16), max(2, width // 16), generator=generator)
         images_BCHW = (fine + F.interpolate(coarse, (height, width), mode="bilinear") - 1).to(device)
         try:
-            _run(model, images_BCHW[:1])
+            with torch.no_grad():
+                _run(model, images_BCHW[:1])
         except VitinitError as error:
             refusals.append(error)
         else:
@@ -254,22 +255,13 @@ def _drawn_images(model: nn.Module, seed: int, size: int | None, device: torch.d
 # --- passes ----------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
+    """Return the logits, B x K, float32."""
     try:
         out = model(images_BCHW)
     except Exception as error:  # code of anyone's
         size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error) or type(error).__name__, 200)
         raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}") from None
-    return logits_of(out)
-
-
-def logits_of(out: Any) -> Tensor:
-    """Return the logits, B x K, float32, among what a model returns.
-
-    Raises:
-        VitinitError: there are none.
-    """
     out = getattr(out, "logits", out)
     while isinstance(out, tuple | list) and out:
         out = out[0]
@@ -299,7 +291,7 @@ class _Pass:
         self.streams: dict[str, tuple[float, float]] = {}
         """By block: root mean square and cosine of its input tokens."""
         self.block = "model"
-        with ExitStack() as hooks, Softmaxes(self.see):
+        with ExitStack() as hooks, Softmaxes(self.see), torch.no_grad():
             for name in _blocks(model):
                 module = model.get_submodule(name)
                 enter = module.register_forward_pre_hook(
@@ -362,7 +354,7 @@ def _stand_in(model: nn.Module, seed: int) -> list[str]:
 def _gradients(model: nn.Module, images_BCHW: Tensor, labels_B: Tensor) -> dict[str, float | None]:
     """Norm of the gradient by trained parameter, None where it is not part of the output."""
     trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    logits = logits_of(model(images_BCHW))
+    logits = _run(model, images_BCHW)
     if trained and logits.requires_grad:
         F.cross_entropy(logits, labels_B).backward()
     return {name: None if one.grad is None else float(one.grad.float().norm()) for name, one in trained.items()}
@@ -462,7 +454,7 @@ def _of_gradients(gradients: dict[str, float | None]) -> Found:
 
 @torch.no_grad()
 def _dependences(model: nn.Module, images_BCHW: Tensor) -> Found:
-    alone, pair, again = (logits_of(model(images_BCHW[:count])) for count in (1, 2, 2))
+    alone, pair, again = (_run(model, images_BCHW[:count]) for count in (1, 2, 2))
 
     def change(left: Tensor, right: Tensor) -> float:
         return float((left - right).norm() / left.norm().clamp(min=1e-30))

@@ -29,9 +29,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
 @pytest.mark.long
 def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(study, capfd):
     expected = {cell.run_id for cell in grid.load(str(study.results / f"{study.name}.yaml")).cells}
-    assert set(study.records()["run_id"]) == expected
+    assert set(vitinit.records(study.name, study.results)["run_id"]) == expected
     assert len(expected) == 4
-    assert set(study.records()["recipe.batch_size"]) == {50}
+    assert set(vitinit.records(study.name, study.results)["recipe.batch_size"]) == {50}
     written = {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")}
     again = vitinit.run(**ASKED, results=study.results, device="cpu")
     assert again == study == vitinit.study(study.name, study.results)
@@ -39,7 +39,7 @@ def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(stu
 
 
 def test_it_shows_its_table_and_figures(study):
-    mean = study.records().query("row == 'Mimetic'")["top1"].mean()
+    mean = vitinit.records(study.name, study.results).query("row == 'Mimetic'")["top1"].mean()
     html = study.table()._repr_html_()
     assert "Mimetic" in html
     assert f"{mean:.1f}" in html

@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
-from itertools import zip_longest
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,19 +105,14 @@ class Known:
 
 
 class _Listed(list[Known]):
-    """A list that a notebook shows as a table."""
+    """A list that prints one entry after the other."""
 
     def __repr__(self) -> str:
-        lines = [f"{'name':<19}{'kind':<8}{'arXiv':<12}parameters"]
-        for one in self:
-            columns = [one.name], [one.kind], one.papers, textwrap.wrap(", ".join(one.parameters), WIDTH - 39)
-            rows = zip_longest(*columns, fillvalue="")
-            lines += [f"{name:<18} {kind:<8}{paper:<12}{names}".rstrip() for name, kind, paper, names in rows]
-        return "\n".join([*lines, "What one does, with all defaults: print(vitinit.catalogue()[0])"])
+        return "\n".join(map(str, self))
 
 
 def catalogue(kind: Literal["base", "method"] | None = None) -> list[Known]:
-    """All bases and methods, with their parameters and papers; or those of one kind. It prints as a table.
+    """All bases and methods, with their parameters and papers; or those of one kind. It prints one after the other.
 
     Installed packages add theirs by the entry point group `vitinit.initializers`.
     """

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.initializers.errors import VitinitError, os_errors, unknown_name
-from vitinit.results import LOCAL, epochs, records
+from vitinit.results import LOCAL
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from vitinit.analysis.frame import Study as Records
@@ -51,14 +50,6 @@ class StudyResults:
 
     name: str
     results: Path = LOCAL
-
-    def records(self) -> pd.DataFrame:
-        """Return a table of runs: see `vitinit.records`."""
-        return records(self.name, self.results)
-
-    def epochs(self) -> pd.DataFrame:
-        """Return a table of epochs: see `vitinit.epochs`."""
-        return epochs(self.name, self.results)
 
     def table(self, name: str | None = None, metric: str = "last", baseline: str | None = None) -> TableView:
         """Return one of its tables, by default that of its rows and datasets.
