@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from vitinit.analysis import gains
 from vitinit.analysis.frame import Study
-from vitinit.analysis.gains import LEVEL, Contrasts, label
+from vitinit.analysis.gains import label
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.shared import values_by_seed
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.analysis.text import count
@@ -36,17 +37,11 @@ def contrasts(asked: Asked) -> Table:
             cells[label(pair), column] = cell
             if test:
                 shown[label(pair) + f", {column}" * (len(study.columns) > 1), ""] = cell
-    compared = {row for row, _ in found.tested}
-    waiting = found.size - len(found.tested)
+    tested = [pair for pair in study.contrasts if label(pair) in {row for row, _ in found.tested}]
+    notes = template("contrasts.txt.j2", study=study, found=found).splitlines() + not_initialisation_alone(
+        study, tested
+    )
     comparisons = count(found.size, "comparison")
-    notes = [
-        f"p: exact two-sided sign-flip test, corrected by Holm over {comparisons}, which the grid "
-        f"names{f', {waiting} without runs yet' if waiting else ''}; not shown where it could not be under {LEVEL}, "
-        "whatever the numbers. Intervals: Student's t; none under 3 common seeds.",
-        *_of_the_model(found),
-        f"Settings and counts: table {study.name}.",
-        *not_initialisation_alone(study, [pair for pair in study.contrasts if label(pair) in compared]),
-    ]
     tests = [f"p: sign-flip test, Holm over {comparisons}"] * any(test.could_show for test in found.tested.values())
     if found.noise:
         how = "Holm likewise" if tests else f"Holm over {comparisons}"
@@ -54,22 +49,6 @@ def contrasts(asked: Asked) -> Table:
     second = {label(pair): pair[1] for pair in study.contrasts}
     of = subject(study, asked.metric, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=tests)
-
-
-def _of_the_model(found: Contrasts) -> list[str]:
-    """Return the notes on pooled intervals: model and smallest detectable effects."""
-    notes = []
-    for column, noise in found.noise.items():
-        sizes = [test.detectable for (_, place), test in found.tested.items() if place == column and test.detectable]
-        if sizes:
-            between = " to ".join(dict.fromkeys(f"{size:.2f}" for size in (min(sizes), max(sizes))))
-            notes.append(
-                f"Pooled, on {column}: Student's t interval and test of the model row + seed, fitted to all rows "
-                f"(residual standard deviation {noise.std:.2f}, {noise.df} degrees of freedom; normal noise, alike in "
-                f"all rows). Smallest effect detectable by it: {between} points (level {LEVEL}, power 0.8, one "
-                "comparison alone)."
-            )
-    return notes
 
 
 def _evaluated(study: Study) -> dict[str, list[int]]:

@@ -50,22 +50,16 @@ def gap(asked: Asked) -> Table:
     from vitinit.analysis.stats import sample
 
     study, bases = asked.study, gap_bases(asked.study, asked.baseline)
-    values, published = values_by_seed(study, asked.metric), published_numbers(study)
-    plain = [row for row in study.rows if row not in bases]
-    cells: dict[Key, TableCell] = {}
+    values, cells = values_by_seed(study, asked.metric), dict[Key, TableCell]()
     for place in subsets(study):
-        shares = [number.setting.train_fraction for row in study.rows if (number := published.get((row, place)))]
-        line = f"{place}: {100 * shares[0]:g}%" if shares and shares[0] else place
-        for row in [*plain, *bases]:
-            ours, paper = values.get((row, place)), published.get((row, place))
-            cells[line, row] = TableCell(sample(ours), published=paper)
-            if base := bases.get(row):
-                theirs, its = values.get((base, place)), published.get((base, place))
+        for row in [*(row for row in study.rows if row not in bases), *bases]:
+            ours, theirs = values.get((row, place)), values.get((bases.get(row, ""), place))
+            cells[place, row] = TableCell(sample(ours))
+            if row in bases:
                 gaps = None
                 if ours is not None and theirs is not None:  # divided by seed; one that only one side has gives NaN
                     gaps = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
-                papers = 100 * (paper.value / its.value - 1) if paper and its else None
-                cells[line, f"{row}: gap (%)"] = TableCell(sample(gaps), published_difference=papers, signed=True)
+                cells[place, f"{row}: gap (%)"] = TableCell(sample(gaps), signed=True)
     notes = [
         f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
@@ -87,8 +81,7 @@ def switches(asked: Asked) -> Table:
     from vitinit.analysis.stats import sample
 
     study, values = asked.study, values_by_seed(asked.study, asked.metric)
-    published = published_numbers(study)
-    cells: dict[Key, TableCell] = {}
+    published, cells = published_numbers(study), dict[Key, TableCell]()
     for row in study.rows:
         spec = study.examples[row, None]
         name, params = (spec.method.name, spec.method.params) if spec.method else ("", {})

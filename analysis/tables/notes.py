@@ -7,7 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from vitinit.analysis.frame import Study
-from vitinit.analysis.published import Publication, context, numbers, read_in_part, source
+from vitinit.analysis.published import Publication, context, numbers, read_in_part
+from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.shared import Key, differing, skipped
 from vitinit.analysis.tables.table import TableCell
 from vitinit.analysis.text import capitalised, count, one_line
@@ -84,30 +85,10 @@ def without_numbers(study: Study) -> list[str]:
 
 def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
     """Return notes on settings, code and hardware of the runs, and on those without numbers."""
-    runs, contents, left_out = study.runs, study.contents, skipped(study)
-    recorded = {
-        name: sorted(set(runs[name].fillna("unknown"))) for name in ("precision", "device", "hardware", "commit")
-    }
-    commits = [commit[:10] for commit in recorded.pop("commit")]
-    code = f"{'mixed commits' if commits[1:] else 'commit'} {', '.join(commits)}"
-    if dirty := int((runs["dirty"] == True).sum()):  # noqa: E712 - None counts as not dirty
-        code += f"; {dirty} of {count(len(runs), 'run')} from a tree with uncommitted changes"
+    left_out = skipped(study)
     missing = [f"{key[0]} on {key[1]}" for key, its in cells.items() if not its.ours and key not in left_out]
-    mixed = [f"{name} ({', '.join(known)})" for name, known in recorded.items() if len(known) > 1]
-    changed = sum(bool(run.environment.get("changed_while_running")) for run in contents.done.values())
-    states = f"{len(contents.done)} finished, {len(contents.failed)} failed, {len(contents.skipped)} skipped"
-    lines = [f"No finished run: {', '.join(missing)}."] if missing else []
-    lines += settings(study)
-    lines.append(f"Precision {', '.join(recorded['precision'])}; device {', '.join(recorded['device'])}; {code}.")
-    lines += [f"Mixed: {'; '.join(mixed)}."] if mixed else []
-    lines += mixed_code(study)
-    lines.append(f"Runs: {states}; {count(len(contents.problems), 'invalid file')} left out.")
-    if changed:
-        lines.append(
-            f"{count(changed, 'run')} went on after a stop with other code, libraries, processor or flags than before "
-            "(changed_while_running in the record): another machine need not get the same bits."
-        )
-    return lines + without_numbers(study)
+    known: dict[str, Any] = {"missing": missing, "settings": settings(study), "mixed_code": mixed_code(study)}
+    return [*template("runs.txt.j2", study=study, **known).splitlines(), *without_numbers(study)]
 
 
 def settings(study: Study) -> list[str]:
@@ -147,33 +128,12 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
         paper: The paper and its table that are read with this table. Default: those that name the study.
     """
     standing = [cell.published for cell in cells.values() if cell.published]
-    sources = dict.fromkeys(number.source for number in standing)
-    lines = []
-    if sources:
-        said = dict.fromkeys(f" {number.cell.column}: {number.cell.note}." for number in standing if number.cell.note)
-        own = " Its differences are between its own numbers."
-        lines.append(
-            f"Paper: {'; '.join(sources)}. A number stands only where dataset, model, epochs, base and the method with "
-            "its parameters are ours, as far as the paper or its code says."
-            + own * any(cell.published_difference is not None for cell in cells.values())
-            + "".join(said)
-        )
-    parts = {
-        f"{run.dataset.train:,} and {run.dataset.test:,} of {run.spec.dataset.label}"
-        for run in study.contents.done.values()
-        if read_in_part(run)
+    found = paper or context(study.name)
+    known: dict[str, Any] = {
+        "study": study,
+        "standing": standing,
+        "rest": [number for number in numbers(*found) if number not in standing] if found else [],
+        "own": any(cell.published_difference is not None for cell in cells.values()),
+        "parts": [run for run in study.contents.done.values() if read_in_part(run)],
     }
-    if parts:
-        read = f"training and test images read: {', '.join(sorted(parts))}"
-        lines.append(f"Not the whole dataset, so no published number stands beside it; {read}.")
-    if found := paper or context(study.name):
-        here = {id(number.cell) for number in standing}
-        names = {outcome.spec.dataset.name for outcome in study.outcomes}
-        rest = [number for number in numbers(*found) if id(number.cell) not in here]
-        shared = [n for n in rest if n.setting.dataset in names and n.cell.unit == "top1" and not n.setting.masked]
-        columns = _grouped((n.cell.column, f"{n.cell.row} {n.value:.2f}") for n in shared)
-        has = " has " * bool(shared) + "; ".join(f"{column}: {', '.join(its)}" for column, its in columns.items())
-        where = "the same table" if source(*found) in sources else source(*found)
-        if rest and (has or not sources):
-            lines.append(f"Context, beside no run of ours: {where}{has} (results/published/{found[0].paper}.json).")
-    return lines
+    return template("published.txt.j2", **known).splitlines()

@@ -89,8 +89,8 @@ class TableCell:
             found["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
         if self.published:
             found["paper"] = f"{self.published.value:.{digits}f}"
-        if papers is not None and (self.signed or gains):
-            found["paper" if self.signed else "paper's gain"] = signed(papers, digits)
+        if papers is not None and gains:
+            found["paper's gain"] = signed(papers, digits)
         if gains and pair:
             gain = written(pair.mean, pair.interval, digits) if pair.interval else signed(pair.mean, digits)
             found[GAIN] = gain + _of(pair.n, ours.n if ours else pair.n)

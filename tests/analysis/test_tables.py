@@ -6,6 +6,7 @@ import html
 import io
 import re
 import statistics
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from synthetic_records import done, everything, failed, finished, respecified, s
 from vitinit.analysis.frame import load
 from vitinit.analysis.gains import contrasts, label
 from vitinit.analysis.tables import __main__ as tables
-from vitinit.analysis.tables.registry import TABLES, build
+from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_csv, to_latex, to_markdown, to_part
 from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import escape_latex, escape_markdown
@@ -143,19 +144,13 @@ def test_named_comparisons_have_p_by_holm_and_the_pooled_interval(tmp_path: Path
     assert not build(study).numbers["p"].notna().any(), "p is in the table of contrasts alone"
 
 
-@pytest.mark.parametrize(
-    ("layout", "size"),
-    [
-        (Layout(contrasts=[*CONTRASTS, ("Imp.-5", "Mimetic")]), 3),
-        (Layout(contrasts=CONTRASTS, columns=["cifar10", "svhn"]), 4),
-    ],
-    ids=["a contrast without runs", "a dataset without runs"],
-)
-def test_what_has_no_runs_yet_keeps_its_place_in_the_correction(tmp_path: Path, layout: Layout, size: int) -> None:
-    study = compared(tmp_path, layout)
+def test_what_has_no_runs_yet_keeps_its_place_in_the_correction(tmp_path: Path) -> None:
+    study = compared(tmp_path, Layout(contrasts=[*CONTRASTS, ("Imp.-5", "Mimetic")], columns=["cifar10", "svhn"]))
     found = contrasts(study)
-    assert (found.size, found.tested[FIRST, "cifar10"].p) == (size, pytest.approx(size * 2 / 256))
-    assert f"over {size} comparisons, which the grid names" in note(build(study, "small_contrasts"), "p: exact")
+    assert (found.size, found.tested[FIRST, "cifar10"].p) == (6, pytest.approx(6 * 2 / 256))
+    assert "over 6 comparisons, which the grid names, 4 without runs yet;" in note(
+        build(study, "small_contrasts"), "p: exact"
+    )
 
 
 def test_what_was_skipped_has_no_place_in_the_correction(tmp_path: Path) -> None:
@@ -180,21 +175,21 @@ def test_over_training_each_epoch_has_the_differences_of_its_own(tmp_path: Path)
 # --- ConViT's tables, and scaling ---
 
 
-def test_a_gap_is_relative_by_seed_and_stands_beside_the_published_one(tmp_path: Path) -> None:
-    for row, train_size, values in (
-        ("DeiT", 64_058, [20.0, 30.0, 50.0]),
-        ("ConViT", 64_058, [25.0, 45.0]),
-        ("DeiT", 128_116, [0.0]),
-        ("ConViT", 128_116, [30.0]),
-        ("DeiT", None, [80.0]),
-    ):
+def test_a_gap_is_relative_by_seed(tmp_path: Path) -> None:
+    tops = {
+        ("DeiT", 500): [20.0, 30.0, 50.0],
+        ("ConViT", 500): [25.0, 45.0],
+        ("DeiT", 1000): [0.0],
+        ("ConViT", 1000): [30.0],
+    }
+    for (row, size), values in {**tops, ("DeiT", 2500): [80.0]}.items():
         for seed, top1 in enumerate(values):
-            write(tmp_path, run("convit-efficiency", row, top1, train_size=train_size, seed=seed))
-    table = build(load([tmp_path]), "convit-efficiency_gap")
-    gap = cell(table, "imagenet[64058]: 5%", "ConViT: gap (%)")
+            write(tmp_path, run("efficiency", row, top1, dataset="cifar10", train_size=size, seed=seed))
+    table = build(load([tmp_path]), "efficiency_gap")
+    gap = cell(table, "cifar10[500]", "ConViT: gap (%)")
     assert (gap["n"], gap["mean"], gap["std"]) == (2, pytest.approx(37.5), pytest.approx(statistics.stdev([25, 50])))
-    assert gap["published_difference"] == pytest.approx(100 * (47.8 / 34.8 - 1))
-    assert "mean" not in cell(table, "imagenet[128116]: 10%", "ConViT: gap (%)"), "relative to nought"
+    assert table.texts.loc["cifar10[500]", ("ConViT: gap (%)", "")] == "+37.5 ± 17.7 (n=2)"
+    assert "mean" not in cell(table, "cifar10[1000]", "ConViT: gap (%)"), "relative to nought"
 
 
 def test_switches_are_those_of_the_model_and_masks_leave_terms_out(tmp_path: Path) -> None:
@@ -273,23 +268,16 @@ def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path: Pat
     assert "scans-2024, model-00012" in long
 
 
-@pytest.mark.parametrize("kind", TABLES.entries(), ids=lambda kind: kind.name or "main")
-def test_every_table_of_the_committed_studies_is_in_every_format_and_for_any_baseline(kind: Any) -> None:
-    study = load([Path(__file__).parents[2] / "results/reference"], OF.get(kind.name, "small"))
-    for baseline in (None, study.rows[0]):
-        table = build(study, study.name + kind.name, baseline=baseline, gain=True)
-        assert len(table.texts)
+@pytest.mark.parametrize("name", ["small", "standard", "convit-efficiency-small", "convit-ablation-small", "length"])
+def test_every_table_of_committed_studies_is_in_every_format_and_for_any_baseline(name: str) -> None:
+    study = load([Path(__file__).parents[2] / "results/reference"], name)
+    for table, baseline in product(names(study), (None, study.rows[0])):
+        built = build(study, table, baseline=baseline, gain=True)
+        assert len(built.texts)
         for _, write_as in FORMATS.values():
-            text = write_as(table, True)
+            text = write_as(built, True)
             assert text.endswith("\n")
             assert all(line.isprintable() for line in text.split("\n"))
-
-
-OF = {
-    **{"_contrasts": "standard", "_epochs": "standard", "_gap": "convit-efficiency-small"},
-    **{"_scaling": "length", "_switches": "convit-ablation-small"},
-}
-"""A committed study that has a table."""
 
 
 # --- the command ---
