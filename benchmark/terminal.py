@@ -31,8 +31,8 @@ class Terminal(Console):
     def __init__(self, width: int | None = None) -> None:
         super().__init__(highlight=False, emoji=False, markup=False, width=width)
 
-    @property
-    def size(self) -> ConsoleDimensions:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def size(self) -> ConsoleDimensions:
         """Return what it has now: a terminal may be resized, and the output turned to a file."""
         told = self._width or (sys.stdout and sys.stdout.isatty())
         return super().size if told else ConsoleDimensions(NEVER_FOLDED, 25)
