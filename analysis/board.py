@@ -35,9 +35,8 @@ class Entry(NamedTuple):
 
     name: str
     base: str
-    points: float
     low: float
-    """Lower end of the interval of the gain, which is `points`."""
+    """Lower end of the interval of the gain."""
     gain: str
     n: int
     seconds: float | None
@@ -64,14 +63,14 @@ def catalogue(study: Study, more: Study | None = None) -> Iterator[Entry]:
         if over and over.interval and (method is None or method.name != "placebo"):
             placebos = ((_text(gain(one, row, f"{row}, placebo")), one.name) for one in (study, more) if one)
             placebo = next((found for found in placebos if found[0]), ("", ""))
-            its = (over.mean, over.interval.low, _text(over), over.n, _seconds(study, row), study.name)
+            its = (over.interval.low, _text(over), over.n, _seconds(study, row), study.name)
             yield Entry(row, bases[row], *its, *placebo)
 
 
 def ranked(study: Study, last: Look) -> Entry:
     """Return the entry of a study of `vitinit rank`, at its last look."""
     (row, base), its = study.contrasts[0], last.base
-    gained = (its.gain, its.low, at_look(its), last.n, _seconds(study, row), study.name)
+    gained = (its.low, at_look(its), last.n, _seconds(study, row), study.name)
     return Entry(row, base, *gained, at_look(last.placebo) if last.placebo else "", study.name)
 
 

@@ -113,7 +113,7 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study], mo
         versions=Counter(name for name, _ in sources),
         written=board.at_look,
         detectable=_detectable,
-        gains=sorted(gains, key=lambda each: -each.points),
+        gains=sorted(gains, key=lambda each: -each.low),
     ).splitlines()
 
 

@@ -11,15 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.initializers.errors import VitinitError
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-LEAST_IMAGES = 4
-"""HSIC_1 divides by n (n - 3)."""
 ROUNDING = 1e-10
 """Threshold of a constant Gram matrix: the share of it that centring leaves."""
 
@@ -30,17 +26,9 @@ def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
     Around 0, and below it too, for independent ones. NaN where a representation is the same for all images.
 
     Args:
-        first_MBnn: Gram matrices X X^T of M representations, B batches of n images.
+        first_MBnn: Gram matrices X X^T of M representations, B batches of n > 3 images.
         second_KBnn: the same of K others, of the same images.
-
-    Raises:
-        VitinitError: other batches, or fewer than four images in one.
     """
-    if first_MBnn.shape[1:] != second_KBnn.shape[1:]:
-        batches = " and ".join("{} x {}".format(*grams.shape[1:3]) for grams in (first_MBnn, second_KBnn))
-        raise VitinitError(f"CKA compares the same images, not Gram matrices of {batches} (batches x images)")
-    if first_MBnn.shape[-1] < LEAST_IMAGES:
-        raise VitinitError(f"CKA needs batches of {LEAST_IMAGES} images or more, not of {first_MBnn.shape[-1]}")
     result: Floats = _directions(first_MBnn) @ _directions(second_KBnn).T
     return result
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
     """Return runs of each dataset that has several sizes of the training split, by what their panel is called."""
-    runs, names = study.runs, []
-    for run_id, column, label in zip(runs["run_id"], runs["column"], runs["dataset_label"], strict=True):
-        dataset = study.contents.done[run_id].spec.dataset
-        # what tells settings apart stands behind the dataset's label
-        names.append(dataset.model_copy(update={"train_size": None}).label + column.removeprefix(label))
-    runs = runs.assign(x=runs["train_images"], value=runs["score"])
-    by_name = {str(name): its.assign(column=str(name)) for name, its in runs.groupby(names, sort=False)}
-    return {name: its for name, its in by_name.items() if its["x"].nunique() > 1}
+    runs = study.runs
+    names = [  # what tells settings apart stands behind the dataset's label
+        study.contents.done[run_id].spec.dataset.model_copy(update={"train_size": None}).label
+        + column.removeprefix(label)
+        for run_id, column, label in runs[["run_id", "column", "dataset_label"]].itertuples(index=False)
+    ]
+    runs = runs.assign(x=runs["train_images"], value=runs["score"], column=names)
+    return {str(name): its for name, its in runs.groupby("column", sort=False) if its["x"].nunique() > 1}
 
 
 @CURVES.add(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from functools import partial
 
 from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    return drawing.main(FIGURES, "Draw figures from records as PDF and PNG.", arguments)
-
+main = partial(drawing.main, FIGURES, "Draw figures from records as PDF and PNG.")
+"""The command line."""
 
 if __name__ == "__main__":
     sys.exit(main())

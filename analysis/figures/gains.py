@@ -52,7 +52,7 @@ def _with_bases(study: Study) -> dict[str, tuple[str, str]]:
         if not spec.method:
             base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
             pairs |= {row: (row, base)} if base != row else {}
-    return {row: pairs[row] for row in study.rows if row in pairs}
+    return {row: pairs[row] for row in present(study.rows, pairs)}
 
 
 def gain_name(study: Study) -> str:

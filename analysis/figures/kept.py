@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import said
 from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import maps_folder
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,12 @@ def kept(study: Study) -> dict[str, dict[str, Kept]]:
     Raises:
         VitinitError: a file of maps is damaged.
     """
-    folders = [folder for folder in study.folders if maps_folder(folder, study.name).is_dir()]
-    found: dict[str, dict[int, dict[str, Kept]]] = {}
+    found = defaultdict[str, dict[int, dict[str, Kept]]](lambda: defaultdict(dict))
     for (column, row), records in study.cells.items():
-        for record in records:
-            for maps in (read_maps(folder, record) for folder in folders):
-                if maps and maps.weights == record.weights:
-                    seeds = found.setdefault(column, defaultdict(dict))
-                    seeds[record.spec.seed].setdefault(row, Kept(record, maps))
-    return {
-        column: max((seeds[seed] for seed in sorted(seeds)), key=lambda rows: len(rows))
-        for column, seeds in found.items()
-    }
+        for record, folder in product(records, study.folders):
+            if (maps := read_maps(folder, record)) and maps.weights == record.weights:
+                found[column][record.spec.seed].setdefault(row, Kept(record, maps))
+    return {column: max((its for _, its in sorted(seeds.items())), key=len) for column, seeds in found.items()}
 
 
 def source(column: str, runs: dict[str, Kept]) -> str:

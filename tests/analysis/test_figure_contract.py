@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
@@ -12,7 +11,6 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
-from vitinit.analysis.tables.registry import TABLES
 
 DRAWINGS = {
     f"{drawings.packages[0]}: {drawing.name}": drawing
@@ -32,16 +30,6 @@ def _style():
 def _closed():
     yield
     plt.close("all")
-
-
-def test_what_the_readme_lists_is_there():
-    text = (Path(__file__).parents[2] / "analysis/README.md").read_text(encoding="utf-8")
-    for heading, registry in {"Tables": TABLES, "Figures": FIGURES, "Curves": CURVES}.items():
-        _, _, part = text.partition(f"\n## {heading}\n")
-        listed = [line.split("|")[1] for line in part.partition("\n## ")[0].splitlines() if line.startswith("| `")]
-        names = {name.removeprefix("STUDY") for cell in listed for name in re.findall("`([^`]*)`", cell)}
-        assert len(names) >= 6
-        assert names <= {entry.name for entry in registry.entries()}
 
 
 @pytest.mark.long
