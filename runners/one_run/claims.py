@@ -26,6 +26,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
@@ -65,14 +66,14 @@ class Owner(Frozen):
 
     def describe(self) -> str:
         """Return where it runs, how far it is and how long it will still take, for people."""
-        text = f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
+        parts = [f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"]
         if self.epochs:
-            text += f", epoch {self.epoch}/{self.epochs}"
+            parts.append(f"epoch {self.epoch}/{self.epochs}")
         if self.scored:
-            text += f", {self.scored}"
+            parts.append(self.scored)
         if self.epoch_seconds is not None:
-            text += f", about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left"
-        return text
+            parts.append(f"about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left")
+        return ", ".join(parts)
 
 
 UNKNOWN = Owner(host="unknown", machine="", pid=0, since=0.0)
@@ -174,12 +175,8 @@ class Claim:
         return (found.machine, found.pid, found.since) != (mine.machine, mine.pid, mine.since)
 
     def update(self, epoch: int, epochs: int, scored: str, seconds: float) -> None:
-        """Say how far the run is, and how long its last epoch took.
-
-        An epoch without a score leaves the last one.
-        """
-        latest = scored or self.owner.scored
-        self._say(epoch=epoch, epochs=epochs, scored=latest, epoch_seconds=seconds)
+        """Say how far the run is, and how long its last epoch took; one without a score leaves the last one."""
+        self._say(epoch=epoch, epochs=epochs, scored=scored or self.owner.scored, epoch_seconds=seconds)
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
@@ -197,13 +194,7 @@ class Claim:
 
     def write(self) -> None:
         """Put the claim in place, whole."""
-        temporary = self.path.with_name(f".{CLAIM}.{uuid.uuid4().hex}.tmp")
-        try:
-            temporary.write_text(self.owner.model_dump_json())
-            temporary.replace(self.path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        write_atomically(self.path, self.owner.model_dump_json().encode())
 
     def _say(self, **news: object) -> None:
         self.owner = self.owner.model_copy(update=news)
@@ -256,8 +247,6 @@ def _heard(folder: Path, owner: Owner, locks: bool) -> Owner | None:
         return None
     try:
         silent_s = time.time() - (folder / CLAIM).stat().st_mtime
-        if not (folder / CLAIM).is_file():
-            return owner
     except OSError:
         return owner
     return owner.model_copy(update={"silent_s": silent_s}) if silent_s < STALE_S else None

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import torch
 from timm.scheduler import create_scheduler_v2
-from timm.scheduler.scheduler import Scheduler
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -55,8 +54,24 @@ class Training:
 
     def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
-        self.optimizer = optimizer_of(model, recipe)
-        self.scheduler = scheduler_of(self.optimizer, recipe, steps_per_epoch)
+        if recipe.optimizer == ADAMW:  # in torch's fused implementation; the others are timm's
+            self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
+                optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
+            )
+        else:
+            self.optimizer = optimizers.build(model, recipe)
+        # a recipe of one epoch has a schedule that does nothing, and no user has to know
+        logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
+        self.scheduler, _ = create_scheduler_v2(
+            self.optimizer,
+            num_epochs=recipe.epochs,
+            min_lr=recipe.min_lr,
+            warmup_lr=recipe.warmup_lr,
+            warmup_epochs=recipe.warmup_epochs,
+            step_on_epochs=recipe.schedule_per == "epoch",
+            updates_per_epoch=steps_per_epoch,
+            **recipe.schedule.arguments(recipe.epochs),
+        )
         self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.precision == "fp16")
         self.epoch = self.step = 0
         self.ema = None if recipe.ema is None else ModelEmaV3(model, decay=recipe.ema)
@@ -109,32 +124,6 @@ class Training:
         self.correct = state["correct"]
         if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
             raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
-
-
-def optimizer_of(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The optimiser that a recipe names: AdamW in torch's fused implementation, or one of timm's."""
-    if recipe.optimizer != ADAMW:
-        return optimizers.build(model, recipe)
-    return torch.optim.AdamW(
-        optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
-    )
-
-
-def scheduler_of(optimizer: torch.optim.Optimizer, recipe: Recipe, steps_per_epoch: int) -> Scheduler:
-    """Return the schedule that a recipe names, for the learning rates of an optimiser."""
-    # a recipe of one epoch has a schedule that does nothing, and no user has to know
-    logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
-    scheduler, _ = create_scheduler_v2(
-        optimizer,
-        num_epochs=recipe.epochs,
-        min_lr=recipe.min_lr,
-        warmup_lr=recipe.warmup_lr,
-        warmup_epochs=recipe.warmup_epochs,
-        step_on_epochs=recipe.schedule_per == "epoch",
-        updates_per_epoch=steps_per_epoch,
-        **recipe.schedule.arguments(recipe.epochs),
-    )
-    return scheduler
 
 
 def train(
@@ -195,25 +184,24 @@ def train(
             found: dict[str, float] = {}
             averaged: dict[str, float] = {}
             if recipe.evaluates_after(epoch + 1):
-                last = epoch + 1 == recipe.epochs
-                scored = evaluate(model, loader, recipe, between_steps, world, micro_batch, last)
+                how = (loader, recipe, between_steps, world, micro_batch, epoch + 1 == recipe.epochs)
+                scored = evaluate(model, *how)
                 found, training.correct = dict(scored.metrics), scored.correct
                 if loader.metric not in found:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
                 if training.ema:
-                    ema = evaluate(training.ema.module, loader, recipe, between_steps, world, micro_batch, last).metrics
+                    ema = evaluate(training.ema.module, *how).metrics
                     averaged = {"ema_loss": ema["loss"], "ema_score": ema[loader.metric]}
-            field = main_metric(None, loader.dense, None)
-            loss, score = found.pop("loss", None), found.pop(field, None)
-            losses = {"training": train_loss, evaluate_on: loss, "averaged weights": averaged.get("ema_loss")}
-            for name, each in losses.items():
+            measured = {name: found.pop(name, None) for name in ("loss", main_metric(None, loader.dense, None))}
+            losses = {"training": train_loss, evaluate_on: measured["loss"]}
+            for name, each in {**losses, "averaged weights": averaged.get("ema_loss")}.items():
                 if each is not None and not math.isfinite(each):
                     raise Diverged(f"epoch {epoch + 1}: {name} loss {each}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
                 train_loss=train_loss,
-                **{f"{evaluate_on}_loss": loss, f"{evaluate_on}_{field}": score},
+                **{f"{evaluate_on}_{name}": value for name, value in measured.items()},
                 metrics=found,
                 headline=loader.metric if loader.metric in found else None,
                 seconds=time.perf_counter() - start,
