@@ -156,36 +156,31 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["dropout", "convit", "mimetic", "convmixer"])
+@pytest.mark.parametrize("name", ["convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
-    cell = cell_of(name, tmp_path)
-    without, mapless = setting(tmp_path / "without", probes=False), setting(tmp_path / "mapless")
-    probed = setting(tmp_path / "probed", keep_maps=True)
-    for where in (without, mapless, probed):
-        carry_out(cell, where, Stop())
-    assert_same(probed, mapless, cell)
-    assert_same(without, probed, cell, but=("probes", "masked"))
+    cell, troubles = cell_of(name, tmp_path), []
+    probed, begun_without = setting(tmp_path / "probed", keep_maps=True), setting(tmp_path / "without", probes=False)
+    carry_out(cell, probed, Stop())
+    stopped_after(1, cell, begun_without)
+    later = setting(tmp_path / "without", keep_maps=True)
+    carry_out(cell, later, Stop(), lambda event: troubles.append(event.trouble))
+    assert_same(later, probed, cell, but=("probes", "masked"))
     record = Store(probed.root).read("faults").done[cell.run_id]
-    assert [found.epoch for found in record.probes] == ([] if name == "convmixer" else [0, 1, 2])
+    attends = name != "convmixer"
+    assert [found.epoch for found in record.probes] == [0, 1, 2] * attends
     assert [(found.term, found.layers, found.images) for found in record.masked] == (
         [("content", 1, 360), ("position", 1, 360)] if name == "convit" else []
     )
     if name == "convit":
         assert record.masked[0].top1_whole == pytest.approx(record.score)
-    maps = [maps_path(where.root, "faults", cell.run_id) for where in (probed, mapless, without)]
-    assert [path.exists() for path in maps] == [name != "convmixer", False, False]
-
-
-def test_probes_that_a_run_began_without_are_left_out_and_said_to_be(tmp_path):
-    cell, troubles = cell_of("mimetic", tmp_path), []
-    stopped_after(1, cell, setting(tmp_path, probes=False))
-    carry_out(cell, setting(tmp_path, keep_maps=True), Stop(), lambda event: troubles.append(event.trouble))
-    troubles = [text for text in troubles if text]
-    assert Store(tmp_path).read("faults").done[cell.run_id].probes == []
-    assert troubles == [
-        "probes are not recorded: the run began without them",
-        "attention maps are not kept: the run is past an epoch where it did not keep them",
-    ]
+    kept = [maps_path(where.root, "faults", cell.run_id).exists() for where in (probed, later)]
+    assert kept == [attends, False]
+    assert Store(later.root).read("faults").done[cell.run_id].probes == []
+    if attends:
+        assert [text for text in troubles if text] == [
+            "probes are not recorded: the run began without them",
+            "attention maps are not kept: the run is past an epoch where it did not keep them",
+        ]
 
 
 # What every probe keeps to; and one that is added by one file is recorded and drawn.
