@@ -16,20 +16,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import timm.data
 import torch
+from PIL import Image
 
 from tests.random_images import CLASSES, beton, random_data
 from vitinit.benchmark.grids.parts import resolve_model
-from vitinit.benchmark.image_files.beton import ffcv_missing
+from vitinit.benchmark.image_files.beton import ffcv_missing, prepare_beton
 from vitinit.benchmark.models.build import build_model, counts
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.benchmark.spec import Recipe
+from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Job
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.machine import cores, default_device
-from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.training.train import DTYPES, Training, train
 
 MODELS = {
@@ -96,6 +99,37 @@ def loaders(device: torch.device) -> None:
                 print(f"{name}, {augmentation}: {count / (time.perf_counter() - start):,.0f} images/s")
 
 
+def jpegs(device: torch.device, count: int = 1024, side: int = 224) -> None:
+    """Random resized crops and flips of photographs' size: our two loaders beside timm's, in turns."""
+    random, batch = np.random.default_rng(0), 64
+    how = recipe(batch, hflip=0.5, crop_scale=(0.08, 1.0))
+    with tempfile.TemporaryDirectory() as folder:
+        for split, label, number in itertools.product(("train", "test"), "ab", range(count // 2)):
+            place = Path(folder, split, label)
+            place.mkdir(parents=True, exist_ok=True)
+            coarse = Image.fromarray(random.integers(256, size=(24, 32, 3), dtype=np.uint8)).resize((500, 375))
+            noisy = np.asarray(coarse) + random.normal(0, 12, (375, 500, 1))
+            Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(place / f"{number}.jpg", quality=90)
+        spec = DatasetSpec(name="folder", path=folder)
+        ours = {"files": make_loader(open_data(spec, side, Path(folder), cropped=True), how, 0, device)}
+        if not ffcv_missing():
+            prepare_beton(spec, None, Path(folder), lambda done, total: None)
+            ours["ffcv"] = make_loader(open_data(spec, side, Path(folder), "ffcv", cropped=True), how, 0, device)
+        theirs = timm.data.create_loader(
+            timm.data.ImageDataset(str(Path(folder, "train"))), (3, side, side), batch, is_training=True, hflip=0.5,
+            interpolation="random", num_workers=cores(), use_prefetcher=False, persistent_workers=True,
+        )  # fmt: skip
+        epochs = {name: loader.train for name, loader in ours.items()} | {"timm": lambda epoch: theirs}
+        rates: dict[str, list[float]] = {name: [] for name in epochs}
+        for epoch, (name, images) in itertools.product(range(6), epochs.items()):
+            start = time.perf_counter()
+            done = sum(len(labels) for _, labels in images(epoch))
+            rates[name] += [done / (time.perf_counter() - start)] if epoch else []  # the first epoch warms up
+        for name, found in rates.items():
+            median_, least, most = statistics.median(found), min(found), max(found)
+            print(f"{name}: {median_:,.0f} images/s ({least:,.0f} to {most:,.0f} in {len(found)} epochs)")
+
+
 def training(device: torch.device) -> None:
     size = 8192 if device.type == "cuda" else 2048
     for precision in ("fp32", "bf16"):
@@ -123,7 +157,7 @@ def initializers(device: torch.device) -> None:
                 print(f"{label}, {name} {params or ''}: {took:.3f} s")
 
 
-PARTS = {part.__name__: part for part in (loaders, training, initializers)}
+PARTS = {part.__name__: part for part in (loaders, jpegs, training, initializers)}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
