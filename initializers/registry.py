@@ -168,21 +168,6 @@ class Initializer(BaseModel):
                 )
         return layers
 
-    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
-        """Return it with other values for parameters that nobody gave, where its defaults do not suit a model.
-
-        Asked by `vitinit.initialize` alone: in a grid a default is a default.
-
-        Args:
-            model: before it is changed.
-            redrawn: whether a base comes first.
-            asked: the parameters that were given, as they were given.
-
-        Returns:
-            What to apply, and what was chosen, in a phrase for `vitinit.Report`; itself and nothing by default.
-        """
-        return self, ""
-
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
 

@@ -18,7 +18,6 @@ import operator
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from numbers import Real
@@ -269,17 +268,13 @@ def initialize(
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         remarks = []
-        for at, named in enumerate(asked):
-            with suppress(VitinitError):  # where it does not fit, `apply` says why
-                parts[at], chosen = parts[at].for_model(copied, base is not None, named)
-                remarks += [f"{parts[at].kind} {parts[at].name}: {chosen}"] if chosen else []
         job = Job(training_images=None if images is None else _training_images(copied, images, seed))
         applied = apply(copied, parts, lambda name: stream(seed, name), job)
         mass = uniform = None
         if applied.aim is not None:
             mass, uniform = on_pseudo_input(copied, applied.aim).mass, 1 / applied.aim.targets_LHNN.shape[-1]
             if mass < 2 * uniform and parts[-1].name != "placebo":
-                remarks.append("attention on its target is hardly more than uniform")
+                remarks.append("hardly more than uniform; with learned positions: solver='svd', position_scale=18")
         remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
         remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
         trained = [name for name, parameter in copied.named_parameters() if parameter.requires_grad]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from vitinit.initializers import registry
 from vitinit.initializers.attention import (
+    AttentionLayer,
     attention_layers,
+    evaluated,
     has_attention,
     position_name,
     seen_grids,
 )
-from vitinit.initializers.diagnostics import measured, spectrum
+from vitinit.initializers.diagnostics import between_tokens, entropies, measured, spectrum
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by, register
 from vitinit.initializers.report import MatchedEntropy, PlaceboReport, ReplacedWeight
@@ -91,13 +93,6 @@ class Placebo(Initializer):
             )
         if self.keep == "entropy":
             self.attention_of(model)
-
-    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
-        """As the method chooses."""
-        of = asked.get("of", self.of)
-        method, chosen = self.method.for_model(model, redrawn, {} if isinstance(of, str) else of)
-        named = {"name": self.of["name"], **method.recorded_params()}
-        return (type(self)(of=named, keep=self.keep) if chosen else self), chosen
 
     def freeze(self, model: nn.Module) -> None:
         """As the method does."""
@@ -222,19 +217,20 @@ def _match(
 ) -> list[MatchedEntropy]:
     """Scale W_q and W_k, as far as they are among `weights`, until every layer has this mean entropy on the images.
 
-    From the input on: a layer is scaled when those before it have their new weights.
+    One pass from the input on: a layer is scaled when the images reach it, and goes on with its new weights.
     """
     matched: list[MatchedEntropy] = []
-    for number, (layer, grid) in enumerate(zip(attention_layers(model), seen_grids(model), strict=True)):
-        parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
-        starts, target = [part.clone() for part in parts], float(entropy_L[number].mean())
 
-        def entropy(scale: float, number: int = number, parts: Any = parts, starts: Any = starts) -> float:
+    def scale(layer: AttentionLayer, target: float, tokens: int, inputs: tuple[Any, ...], named: Any) -> None:
+        parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
+        starts = [part.clone() for part in parts]
+
+        def entropy(scale: float) -> float:
             for part, start in zip(parts, starts, strict=True):
                 part.copy_(scale * start)
-            return float(measured(model, images_BCHW).entropy[number].mean())
+            return float(entropies(between_tokens(layer.attention(*inputs, **named), tokens)).mean())
 
-        factor, reached = _solved(entropy, target, math.log(math.prod(grid)), TRIALS if parts else 1)
+        factor, reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
         if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
@@ -242,6 +238,18 @@ def _match(
                 "them together; keep 'spectrum' or 'norm'"
             )
         matched.append(MatchedEntropy(layer=layer.name, scale=factor, method=target, placebo=reached))
+
+    hooks = [
+        layer.module.register_forward_pre_hook(
+            lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
+                layer, float(target.mean()), math.prod(grid), inputs, named
+            ),
+            with_kwargs=True,
+        )
+        for layer, target, grid in zip(attention_layers(model), entropy_L, seen_grids(model), strict=True)
+    ]
+    with evaluated(model, hooks):
+        model(images_BCHW)
     return matched
 
 

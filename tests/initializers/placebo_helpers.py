@@ -11,7 +11,6 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 
-KEEPS = ["spectrum", "norm", "entropy"]
 JOB_WITH_IMAGES = Job(training_images=images)
 
 

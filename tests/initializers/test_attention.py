@@ -10,12 +10,8 @@ import torch
 from small_models import (
     CONVIT,
     VIT,
-    VIT_TOKEN,
-    applied,
     f64,
     generator,
-    images,
-    layer_norm,
     model,
 )
 from timm.layers import Attention
@@ -24,7 +20,6 @@ from torch import nn
 
 from vitinit.initializers.adapters import kind_of
 from vitinit.initializers.attention import AttentionLayer, attention_layers
-from vitinit.initializers.diagnostics import attention_input
 
 WIDTH, HEADS, TOKENS = 24, 4, 16
 
@@ -70,29 +65,6 @@ def test_attention_map_reproduces_the_forward_pass(kind: str) -> None:
     np.testing.assert_allclose(output, f64(expected), atol=1e-5)
 
 
-def test_views_are_the_documented_rows_of_the_weights_and_layers_come_from_the_input_on() -> None:
-    m = model(VIT)
-    with torch.no_grad():
-        m.blocks[1].attn.qkv.weight.copy_(torch.arange(3 * 48 * 48.0).view(144, 48))
-    layer = attention_layers(m)[1]
-    assert layer.heads == 4
-    assert layer.query_HdD.shape == layer.key_HdD.shape == (4, 12, 48)
-    assert layer.value_DD.shape == layer.proj_DD.shape == (48, 48)
-    assert layer.query_HdD[1, 2, 3] == (12 + 2) * 48 + 3
-    assert layer.key_HdD[2, 0, 5] == (48 + 24) * 48 + 5
-    assert layer.value_DD[7, 1] == (96 + 7) * 48 + 1
+def test_layers_come_from_the_input_on() -> None:
     assert [layer.name for layer in attention_layers(model(VIT, depth=11))] == [f"blocks.{i}.attn" for i in range(11)]
     assert [layer.gated for layer in attention_layers(model(CONVIT))] == [True, True, False]
-
-
-@pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_attention_input_is_norm1_of_patches_plus_positions(spec: Any) -> None:
-    m = applied(model(spec), "kaiming_uniform")
-    with torch.no_grad():
-        m.blocks[0].norm1.weight.normal_(generator=generator(1))
-        m.blocks[0].norm1.bias.normal_(generator=generator(2))
-    tokens = f64(m.patch_embed(images())) + f64(m.pos_embed)[0, -64:]
-    expected = layer_norm(tokens, eps=1e-6) * f64(m.blocks[0].norm1.weight) + f64(m.blocks[0].norm1.bias)
-    got = attention_input(m, images())
-    assert not got.requires_grad
-    np.testing.assert_allclose(f64(got), expected, atol=1e-5)

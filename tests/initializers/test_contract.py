@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from small_models import (
     ARCHS,
     differing,
@@ -157,10 +156,3 @@ def test_an_initializer_is_a_value(name: str) -> None:
     assert build(name, made.model_dump(mode="json")) == made
     assert made.recorded_params().keys() == fields.keys() - cls.later.keys()
     assert build(name, made.recorded_params()) == made
-    for field in fields:
-        with pytest.raises(ValidationError):
-            setattr(made, field, getattr(made, field))
-    with pytest.raises(VitinitError, match="no_such_parameter") as caught:
-        build(name, {"no_such_parameter": 1})
-    message = str(caught.value)
-    assert all(word in message for word in (name, *fields)), "the error lists what is allowed"

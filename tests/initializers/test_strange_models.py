@@ -140,10 +140,7 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
     vitinit.initialize(m, layer_scale=65519)
 
 
-@pytest.mark.parametrize(
-    ("method", "given"),
-    [("mimetic", {"alpha_qk": 1e308}), ("impulse", {"position_scale": 1e38}), ("mimetic", {"mlp_mean": 1e308})],
-)
+@pytest.mark.parametrize(("method", "given"), [("mimetic", {"alpha_qk": 1e308}), ("impulse", {"position_scale": 1e38})])
 def test_numbers_beyond_float32_are_one_line(method: str, given: dict[str, float]) -> None:
     refused(tiny(), "float32|not finite", method, **BASE, **given)
 
@@ -151,7 +148,6 @@ def test_numbers_beyond_float32_are_one_line(method: str, given: dict[str, float
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        (torch.full((2, 3, 32, 32), torch.nan), "images hold numbers that are not finite"),
         (1e300 * images(2).double(), "images hold numbers that are not finite"),
         (torch.zeros(2, 3, 32, 32), "images are 0 everywhere"),
         (images(2).byte(), "images must be normalised"),

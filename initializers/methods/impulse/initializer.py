@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -10,19 +9,14 @@ import torch
 from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import found
-from vitinit.initializers.attention import attention_layers, position_embedding, position_name, rotary, token_grid
+from vitinit.initializers.attention import attention_layers, position_embedding, rotary, token_grid
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.methods.impulse import solvers
 from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
 from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.pseudo_input import PseudoInput, made_up
 from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
 from vitinit.initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
-
-NOISE = 0.1
-"""Standard deviation below which a position embedding is taken to be as its library draws it."""
 
 
 @register
@@ -121,20 +115,6 @@ class Impulse(Initializer):
         features = layers[0].query_HdD.shape[1]
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
-
-    def for_model(self, model: nn.Module, redrawn: bool, asked: Mapping[str, Any]) -> tuple[Initializer, str]:
-        """Choose arXiv 2505.19985's solver and scale where positions are learned and start as noise.
-
-        The default solver makes little of noise, and tokens drown a position embedding of size 0.02.
-        """
-        if {"solver", "position_scale", "pseudo_input", "weight_norm"} & asked.keys():
-            return self, ""
-        places = found(model, position_name(model))
-        learned = isinstance(places, nn.Parameter) and places.requires_grad
-        if not learned or not (redrawn or float(places.detach().std()) < NOISE):
-            return self, ""
-        suited = self.model_copy(update={"solver": solvers.Svd(), "position_scale": 18.0})
-        return suited, "learned positions: solver='svd', position_scale=18 chosen"
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim:

@@ -5,28 +5,13 @@ Expected values are computed here, in numpy float64, from the published formulas
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from small_models import (
     VIT,
-    loop_targets,
     model,
     refused,
 )
 
 from vitinit.initializers import registry
-from vitinit.initializers.targets import impulse_targets
-
-# --- targets and offsets -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("grid", [(1, 1), (3, 5), (6, 4)])
-def test_targets_equal_a_double_loop(grid: tuple[int, int]) -> None:
-    offsets = [(m, n) for m in range(-2, 3) for n in range(-2, 3)]
-    np.testing.assert_array_equal(impulse_targets(grid, offsets).numpy(), loop_targets(*grid, offsets))
-
-
-# --- in the model --------------------------------------------------------------------------------------------------
 
 
 def test_what_does_not_fit_is_refused_by_the_parameter_that_needs_it_alone() -> None:

@@ -19,7 +19,6 @@ from small_models import (
 )
 
 from vitinit.initializers.methods.placebo import IMAGES, orthogonal
-from vitinit.initializers.report import InitReport
 
 IMPULSE = {"name": "impulse", "kernel_size": 3, "solver": "rotation", "weight_norm": 4.0}
 BOTH = {**IMPULSE, "value_proj": "mimetic"}
@@ -61,7 +60,6 @@ def test_spectra_stay_the_weights_go_and_the_record_holds_the_start_of_both(of: 
     values = [np.concatenate(each[2]) for each in (method, rotated)]
     assert same_spectrum(paths[0] @ values[0], paths[1] @ values[1]), "of the value path of the layer"
 
-    assert alone.placebo is None
     assert without.placebo.method == alone.start
     assert (without.placebo.of["name"], without.placebo.keep) == (of["name"], "spectrum")
     assert set(without.placebo.treated) == {f"blocks.{i}.attn: W_{w}" for i in (0, 1) for w in ("q", "k", "v", "proj")}
@@ -70,8 +68,6 @@ def test_spectra_stay_the_weights_go_and_the_record_holds_the_start_of_both(of: 
         for one, other in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
             assert other.norm == pytest.approx(one.norm, rel=1e-5)
             assert other.rank == one.rank
-        assert new.entropy != old.entropy
-    assert InitReport.model_validate_json(without.model_dump_json()) == without
 
 
 def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
@@ -81,9 +77,6 @@ def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
     assert np.abs(drawn @ drawn.transpose(0, 2, 1) - np.eye(3)).max() < 1e-12
     assert np.abs(drawn.mean(0)).max() < 5 * math.sqrt(1 / 3 / 4000)
     assert np.abs((drawn**2).mean(0) - 1 / 3).max() < 5 * math.sqrt(0.2 / 4000)
-
-
-# --- the method's own fidelity is gone -----------------------------------------------------------------------------
 
 
 # --- norm and entropy ----------------------------------------------------------------------------------------------
@@ -141,9 +134,3 @@ def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: Any) -> Non
             np.testing.assert_allclose(ours[part], entry.scale * norm_alone[part], rtol=1e-5)
         for part in (2, 3):
             np.testing.assert_array_equal(ours[part], norm_alone[part])
-
-
-# --- what else changes, and what does not --------------------------------------------------------------------------
-
-
-# --- the record ----------------------------------------------------------------------------------------------------
