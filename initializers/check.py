@@ -166,8 +166,7 @@ def check(model: nn.Module, images: Tensor | None, labels: Tensor | None, seed: 
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        copied = copy_of(model).train()  # LeViT drops what it has kept of its weights
-        return _check(copied.eval(), METHODS.get(model), images, labels, seed, size)
+        return _check(copy_of(model).eval(), METHODS.get(model), images, labels, seed, size)
 
 
 def _check(
@@ -179,10 +178,7 @@ def _check(
     else:
         images_BCHW = images[:GIVEN].detach().float().to(device)
         said = f"{len(images_BCHW)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train()
-    run = _Pass(model, images_BCHW)
+    run = _Pass(_of_batch_statistics(model), images_BCHW)
     count = run.logits.shape[1]
     if labels is None:
         said += ", random labels"
@@ -204,9 +200,9 @@ def _check(
     found += _streams(run)
     if standing_in := _stand_in(model, seed):
         notes.append(f"{len(standing_in)} tensors of zeros ({standing_in[0]}): small numbers stand in for gradients")
-    gradients = _gradients(model, images_BCHW, labels_B)
+    gradients = _gradients(_of_batch_statistics(model), images_BCHW, labels_B)
     if math.isfinite(loss):
-        found += [*_of_gradients(gradients), *_dependences(model.eval(), images_BCHW)]
+        found += [*_of_gradients(model, gradients), *_dependences(model.eval(), images_BCHW)]
     layers = []
     for name, (rms, cosine) in run.streams.items():
         norms = [norm or 0.0 for one, norm in gradients.items() if one.startswith(f"{name}.")]
@@ -280,6 +276,15 @@ def _blocks(model: nn.Module) -> list[str]:
         if same and isinstance(row, nn.Sequential | nn.ModuleList):
             names += [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
     return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
+
+
+def _of_batch_statistics(model: nn.Module) -> nn.Module:
+    """Return it in evaluation mode but for its batch norms, without what it has kept of its weights (LeViT)."""
+    model.train().eval()
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train()
+    return model
 
 
 class _Pass:
@@ -431,7 +436,7 @@ def _streams(run: _Pass) -> Found:
             yield "stream-grows", name, f"{growth} (usual at {len(run.streams)} blocks: {usual:.2g})"
 
 
-def _of_gradients(gradients: dict[str, float | None]) -> Found:
+def _of_gradients(model: nn.Module, gradients: dict[str, float | None]) -> Found:
     rows: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for name, norm in gradients.items():
         if UNTRAINED.search(name):
@@ -440,7 +445,7 @@ def _of_gradients(gradients: dict[str, float | None]) -> Found:
             yield "unused", name, "the output does not depend on it: no gradient"
         elif name.endswith("weight") and not 0 < norm < math.inf:
             yield "gradient-dead", name, f"its gradient is {norm:g}"
-        elif name.endswith("weight") and "norm" not in name and re.search(r"\d", name):
+        elif name.endswith("weight") and model.get_parameter(name).ndim > 1:
             rows[re.sub(r"\d+", "*", name)].append((norm, name))
     for row in rows.values():
         (low, least), (high, most) = min(row), max(row)
