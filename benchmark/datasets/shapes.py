@@ -7,7 +7,6 @@ numbers are those that numpy promises never to change, so that the images are th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,23 +33,6 @@ CONTRAST, NOISE = 48, 32
 """Levels: by how much the two colours of a region differ, at most; and how far a pixel is from them, at most."""
 BLOCK = 1000
 """Number of images that are drawn together."""
-
-
-@dataclass(frozen=True)
-class Scenes:
-    """Contents of images, N of them with M objects each, in drawing order.
-
-    Attributes:
-        kinds: N x M, an index into `CLASSES`; 0 where there is no object.
-        centres: N x M x 2 (row, column), in eighths of a pixel; the middle of pixel (0, 0) is at (4, 4).
-        radii: N x M, of the disc with the same area.
-        directions: N x M x 2, some of `DIRECTIONS`.
-    """
-
-    kinds: np.ndarray
-    centres: np.ndarray
-    radii: np.ndarray
-    directions: np.ndarray
 
 
 class Shapes(InMemory):
@@ -82,33 +64,24 @@ def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _block(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    drawn = scenes(random, BLOCK)
-    regions = owners(drawn)
-    kinds = np.concatenate([np.zeros((BLOCK, 1), np.int64), drawn.kinds], axis=1)
-    masks = np.take_along_axis(kinds, regions.reshape(BLOCK, -1), axis=1).reshape(regions.shape)
-    return _coloured(regions, random), masks.astype(np.uint8)
+    """The next images and masks. All that is drawn of an object is independent of its class.
 
-
-def scenes(random: np.random.RandomState, count: int) -> Scenes:
-    """Draw the contents of so many images. All that is drawn of an object is independent of its class."""
+    Kinds of the objects are B x M, an index into `CLASSES`, 0 where there is none; centres B x M x 2 (row, column), in
+    eighths of a pixel, the middle of pixel (0, 0) at (4, 4); radii B x M, of the disc with the same area.
+    """
     least, most = OBJECTS
-    there = np.arange(most) < random.randint(least, most + 1, (count, 1), dtype=np.int64)
-    return Scenes(
-        kinds=there * random.randint(1, len(CLASSES), (count, most), dtype=np.int64),
-        centres=random.randint(0, SIZE * UNIT, (count, most, 2), dtype=np.int64),
-        radii=random.randint(RADIUS[0], RADIUS[1] + 1, (count, most), dtype=np.int64),
-        directions=DIRECTIONS[random.randint(0, len(DIRECTIONS), (count, most), dtype=np.int64)],
-    )
-
-
-def owners(drawn: Scenes) -> np.ndarray:
-    """Return the index of the object that each pixel shows, from 1; 0 is the background. N x 32 x 32."""
-    count, most = drawn.kinds.shape
-    found = np.zeros((count, SIZE, SIZE), np.int64)
+    there = np.arange(most) < random.randint(least, most + 1, (BLOCK, 1), dtype=np.int64)
+    kinds = there * random.randint(1, len(CLASSES), (BLOCK, most), dtype=np.int64)
+    centres = random.randint(0, SIZE * UNIT, (BLOCK, most, 2), dtype=np.int64)
+    radii = random.randint(RADIUS[0], RADIUS[1] + 1, (BLOCK, most), dtype=np.int64)
+    directions = DIRECTIONS[random.randint(0, len(DIRECTIONS), (BLOCK, most), dtype=np.int64)]
+    regions = np.zeros((BLOCK, SIZE, SIZE), np.int64)  # the object that a pixel shows, from 1; 0 is the background
+    masks = np.zeros((BLOCK, SIZE, SIZE), np.uint8)
     for place in range(most):
-        one = (each[:, place] for each in (drawn.kinds, drawn.centres, drawn.radii, drawn.directions))
-        found[_inside(*one)] = place + 1
-    return found
+        inside = _inside(kinds[:, place], centres[:, place], radii[:, place], directions[:, place])
+        regions[inside] = place + 1
+        np.copyto(masks, kinds[:, place, None, None].astype(np.uint8), where=inside)
+    return _coloured(regions, random), masks
 
 
 def _inside(kind: np.ndarray, centre: np.ndarray, radius: np.ndarray, direction: np.ndarray) -> np.ndarray:
