@@ -55,14 +55,11 @@ INSIDE = "from tests.golden.cli import main; main()"
 """What a process of such an environment runs: `python -m` would have its own name in each usage line."""
 
 
-def answer(command: str) -> str:
-    """What a command prints, and its exit code: one of ours runs in this process, up to a pipe, others in a shell."""
-    if not command.startswith(("vitinit", "python -m")):
-        return shell(command)
-    ours, _, pipe = command.partition(" | ")
-    words, printed, code = shlex.split(ours), io.StringIO(), 0
-    with redirect_stdout(printed), redirect_stderr(printed), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
+    """Run a command of ours in this process; return its exit code."""
+    words = shlex.split(line)
+    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # runpy's, of a module that was imported before
         try:
             if words[0] == "vitinit":
                 sys.argv = words
@@ -72,7 +69,17 @@ def answer(command: str) -> str:
                 sys.argv = words[2:]
                 runpy.run_module(words[2], run_name="__main__", alter_sys=True)
         except SystemExit as stop:
-            code = int(stop.code or 0)
+            return int(stop.code or 0)
+    return 0
+
+
+def answer(command: str) -> str:
+    """What a command prints, and its exit code: one of ours runs in this process, up to a pipe, others in a shell."""
+    if not command.startswith(("vitinit", "python -m")):
+        return shell(command)
+    ours, _, pipe = command.partition(" | ")
+    printed = io.StringIO()
+    code = call(ours, printed, printed)
     return shell(f"{pipe or 'cat'}; exit {code}", printed.getvalue())
 
 

@@ -61,7 +61,6 @@ EXECUTIONS = (
     Execution("two-processes", "golden-digits", "rand-augment", ("--executor", "inline"), processes=2),
     Execution("ffcv", "golden-folder", "folder", ("--executor", "inline", "--loader", "ffcv")),
 )
-NAMES = [f"{each.name}/{row}" for each in EXECUTIONS for row in each.cells("*")]
 
 
 def taken(code: Path, only: str = "*") -> dict[str, Any]:

@@ -10,21 +10,17 @@ import io
 import json
 import os
 import re
-import runpy
-import shlex
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from functools import reduce
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import yaml
 from PIL import Image
 
+from tests.golden.cli import call
 from tests.sealing import sealed
 
 ROOT = Path(__file__).parents[2]
@@ -47,28 +43,11 @@ SOUND: dict[str, Any] = {
 """A grid that can be carried out: cases say what is otherwise."""
 
 
-def run(line: str) -> tuple[int, str, str]:
-    """Run one line of a shell in this process; return its exit code and what it prints."""
-    words, out, err, code = shlex.split(line), io.StringIO(), io.StringIO(), 0
-    with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # runpy's, of a module that was imported before
-        try:
-            if words[0] == "vitinit":
-                sys.argv = words
-                (entry,) = entry_points(group="console_scripts", name="vitinit")
-                entry.load()()
-            else:
-                sys.argv = words[2:]
-                runpy.run_module(words[2], run_name="__main__", alter_sys=True)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    return code, out.getvalue().removesuffix("\n"), err.getvalue().removesuffix("\n")
-
-
 def command(line: str) -> tuple[int, str]:
     """Run one line of a shell."""
-    code, _, error = run(line)
-    return code, error
+    error = io.StringIO()
+    code = call(line, io.StringIO(), error)
+    return code, error.getvalue().removesuffix("\n")
 
 
 def grid(changes: dict[str, Any] | str) -> tuple[int, str]:
@@ -105,8 +84,9 @@ def record(changes: dict[str, Any] | str) -> tuple[int, str]:
         changes = sealed(content).decode()
     Path("results/local/small").mkdir(parents=True)
     Path("results/local/small", RECORD.name).write_text(changes)
-    code, said, _ = run("vitinit store check")
-    return code, next(line for line in said.splitlines() if line.startswith("invalid: "))
+    said = io.StringIO()
+    code = call("vitinit store check", said, said)
+    return code, next(line for line in said.getvalue().splitlines() if line.startswith("invalid: "))
 
 
 def folder(files: dict[str, int | str]) -> tuple[int, str]:
