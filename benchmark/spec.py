@@ -278,10 +278,6 @@ class Recipe(Frozen):
         """After which epochs the test images are looked at; they count from 1."""
         return [*range(self.evaluate_every, self.epochs, self.evaluate_every), self.epochs]
 
-    def evaluates_after(self, epoch: int) -> bool:
-        """Return True if accuracy is measured after an epoch."""
-        return epoch % self.evaluate_every == 0 or epoch == self.epochs
-
     @property
     def crops(self) -> bool:
         """True if images are cropped in their own size, and so decoded when they are used."""

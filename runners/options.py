@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
 import typer
+from rich.table import Table
 
-from vitinit.benchmark.terminal import Terminal, aligned
+from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
@@ -26,9 +27,12 @@ console = Terminal()
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
     """Print a table; on a terminal its widest columns are folded. Those headed `right` are flush right."""
-    first, *lines = aligned([tuple(headings), *rows], [headings.index(each) for each in right], console.room)
-    console.print(*first.splitlines(), sep="\n", style="bold")
-    print("\n".join(lines), file=console.file)  # rich takes milliseconds a line
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
 
 
 def _option(group: str, text: str, *names: str, metavar: str = "", **more: Any) -> Any:

@@ -34,16 +34,6 @@ class AttentionMaps:
     weights: str
     """Fingerprint of the weights after the last step: that of the record to which they belong."""
 
-    @property
-    def before_LHNN(self) -> np.ndarray:
-        """At initialisation."""
-        return self.maps_ELHNN[0]
-
-    @property
-    def after_LHNN(self) -> np.ndarray:
-        """After the last step."""
-        return self.maps_ELHNN[-1]
-
 
 def maps_to_bytes(maps: AttentionMaps) -> bytes:
     """The content of the file; the same maps give the same bytes."""

@@ -257,7 +257,7 @@ class RunRecord(_Outcome):
             {"ema_loss", "ema_score"} if recipe.ema is not None else set()
         )
         for row in self.history:
-            measured = recipe.evaluates_after(row.epoch)
+            measured = row.epoch in recipe.evaluated_epochs
             held = {name for name in RESULTS if getattr(row, name) is not None}
             fits = row.score is not None and row.headline == self.last.headline if measured else not row.metrics
             if held != (results if measured else set()) or not fits:

@@ -230,24 +230,15 @@ class Store:
                 sync_folder(self.root / study)
         return moved
 
-    def survey(self, study: str) -> tuple[dict[str, int], list[str]]:
-        """Count what a study's folder holds besides its records, and name what killed writers left.
-
-        Returns:
-            Runs that have begun and left no record yet, records that `run --force` put aside and damaged files that
-            were renamed; and a line for each temporary file, which may be deleted.
-        """
+    def survey(self, study: str) -> tuple[int, list[str]]:
+        """Return how many runs have begun and left no record yet; and a line for each file that may be deleted."""
         folder, leftovers = self.root / study, []
-        counts = {
-            "unfinished": sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/")),
-            "superseded": len(list(folder.glob("*.json.superseded-*"))),
-            "set aside": len(list(folder.glob("*.json.invalid-*"))),
-        }
+        unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
         for path in sorted(folder.rglob(".*.tmp")):
             with contextlib.suppress(OSError):  # its writer was alive and has finished
                 if path.lstat().st_mtime < time.time() - OLD_S:
                     leftovers.append(f"{path}: left by a writer that was killed; delete it")
-        return counts, leftovers
+        return unfinished, leftovers
 
     def _path(self, study: str, run_id: str, status: str) -> Path:
         return self.root / study / _name(run_id, status)

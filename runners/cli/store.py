@@ -28,13 +28,13 @@ def check(
     wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
     total = 0
     for study in store.folders():
-        contents, (others, leftovers) = store.read(study), store.survey(study)
+        contents, (unfinished, leftovers) = store.read(study), store.survey(study)
         with_maps, wrong_maps = check_maps(store.root, study, contents.done)
         counts = {
             "done": len(contents.done),
             "failed": len(contents.failed),
             "skipped": len(contents.skipped),
-            **others,
+            "unfinished": unfinished,
             "with attention maps": with_maps,
         }
         found = [*contents.problems, *leftovers, *wrong_maps]

@@ -183,7 +183,7 @@ def train(
             training_seconds = time.perf_counter() - start
             found: dict[str, float] = {}
             averaged: dict[str, float] = {}
-            if recipe.evaluates_after(epoch + 1):
+            if epoch + 1 in recipe.evaluated_epochs:
                 how = (loader, recipe, between_steps, world, micro_batch, epoch + 1 == recipe.epochs)
                 scored = evaluate(model, *how)
                 found, training.correct = dict(scored.metrics), scored.correct

@@ -42,8 +42,7 @@ def test_what_is_read_is_what_was_written_and_damage_is_noticed(tmp_path: Path) 
     found = read_maps(tmp_path, RUN)
     assert found is not None
     assert (found.epochs, found.images, found.weights, maps_to_bytes(found)) == ((0, LAST), 64, "0" * 64, WHOLE)
-    np.testing.assert_array_equal(found.after_LHNN, MAPS.maps_ELHNN[1])
-    np.testing.assert_array_equal(found.before_LHNN, MAPS.maps_ELHNN[0])
+    np.testing.assert_array_equal(found.maps_ELHNN, MAPS.maps_ELHNN)
     np.testing.assert_array_equal(found.grams_ELBnn, MAPS.grams_ELBnn)
     for position in (500, 20_000):
         content = bytearray(WHOLE)
