@@ -12,9 +12,6 @@ from vitinit.initializers.errors import printable
 
 NEVER_FOLDED = 100_000
 """Columns where there is no terminal: a pipe or a file has no width, and lines and paths in it stay whole."""
-LEAST = 8
-"""Columns that a folded text keeps, however narrow the terminal is."""
-GAP = "  "
 
 
 class Terminal(Console):
