@@ -240,7 +240,7 @@ class Store:
                     leftovers.append(f"{path}: left by a writer that was killed; delete it")
         return unfinished, leftovers
 
-    def _path(self, study: str, run_id: str, status: str) -> Path:
+    def _path(self, study: str, run_id: str, status: str = "done") -> Path:
         return self.root / study / _name(run_id, status)
 
     def _files(self, study: str) -> tuple[list[Path], str]:
