@@ -27,7 +27,6 @@ class Meant:
 
     name: str
     changed: set[str]
-    untrained: tuple[str, ...]
 
 
 METHODS: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Is a model sound at the start? Values of its tensors, one pass forward and back, and what its output depends on.
+"""Is a model sound at the start? Values of its tensors, and one pass forward and back.
 
 Limits are formulas, or the range of untouched models with room to spare.
 """
@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +22,7 @@ from vitinit.initializers.apply import METHODS, Meant
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import copy_of, refuse, usual_settings
+from vitinit.initializers.transaction import copy_of, named_tensors, refuse, usual_settings
 from vitinit.initializers.whole_model import classifiers
 
 WIDTH = 80
@@ -44,22 +43,16 @@ GRADIENT = 200.0
 whose stream grows 500 times, has 140."""
 FACTOR = 1.5
 """Scale by depth, as timm's BEiT and GPT-2 have it, changes from one layer to the next by up to sqrt(2)."""
-APART = 1e-3
-"""Relative change of an output that rounding cannot explain."""
 NOISE = 0.02
 """Standard deviation of what stands in for a matrix of zeros while gradients are measured."""
 UNTRAINED = re.compile(r"mask_token|(^|\.)pooler\.|logit_scale|temperature|relative_position|rel_pos|rope|freqs")
 """Parameters that classifiers do not use by design."""
 PLACES = re.compile(r"pos|table|rope|freqs", re.IGNORECASE)
 """Parameters that may tell places apart."""
-RESET = "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')"
 ADVICE = {
-    "not-finite": RESET,
-    "constant": RESET,
-    "equal-rows": RESET,
+    "not-finite": "call its reset_parameters(), vitinit.initialize(model, base='trunc_normal'), or mend float16 logits",
+    "equal-rows": "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')",
     "odd-one-out": "initialise it as the others: it is left out by the code that sets these",
-    "frozen": "parameter.requires_grad_(True), if it is not meant so",
-    "loss-not-finite": "mend the tensors above; else look for a layer without a norm, or float16 logits",
     "softmax-in-model": "return the logits, without softmax",
     "loss-above-chance": "a smaller head: nn.init.trunc_normal_(head.weight, std=0.02) or zeros; a norm before it",
     "attention-too-sharp": "smaller W_q and W_k (std 0.02), the factor 1/sqrt(d), a norm before attention, or qk-norm",
@@ -69,8 +62,6 @@ ADVICE = {
     "unused": "use it in forward (are positions added? is a branch left out?), or remove it",
     "gradient-dead": "look for detach(), no_grad, a zero or a norm of weight 0 before or behind it, or a dead ReLU",
     "gradient-uneven": "norms before the branches, residual connections, and weights of one scale in all layers",
-    "repeat-differs": "F.dropout(x, p, self.training): by default it is on; no noise in evaluation mode",
-    "batch-mixed": "batch_first=True in nn.MultiheadAttention, nn.TransformerEncoder; reshapes that keep images apart",
 }
 """By key of a finding, the usual remedy. Sources: docs/check.md."""
 
@@ -146,6 +137,8 @@ class Check:
 
 Found = Iterator[tuple[str, str, str]]
 """Key, where and what of warnings."""
+Logits = tuple[str, int, float, bool]
+"""Of a softmax: block, keys, standard deviation of a row of logits, and whether all images have the same logits."""
 
 
 def check(model: nn.Module, images: Tensor | None, labels: Tensor | None, seed: int, size: int | None = None) -> Check:
@@ -178,8 +171,10 @@ def _check(
     else:
         images_BCHW = images[:GIVEN].detach().float().to(device)
         said = f"{len(images_BCHW)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
-    run = _Pass(_of_batch_statistics(model), images_BCHW)
-    count = run.logits.shape[1]
+    streams: dict[str, tuple[float, float]] = {}
+    softmaxes: list[Logits] = []
+    logits = _watched(_of_batch_statistics(model), images_BCHW, streams, softmaxes)
+    count = logits.shape[1]
     if labels is None:
         said += ", random labels"
         labels = torch.randint(count, (len(images_BCHW),), generator=stream(seed, "check/labels"))
@@ -187,27 +182,28 @@ def _check(
     if labels_B.min() < 0 or labels_B.max() >= count:
         given = f"{int(labels_B.min())} to {int(labels_B.max())}"
         raise VitinitError(f"labels are from {given}, and the model has {count} logits")
-    loss = float(F.cross_entropy(run.logits, labels_B))
-    heads = list(classifiers(model).values())
-    found = [*_tensors(model, meant.changed if meant else set()), *_frozen(model, heads, meant)]
-    if heads or not math.isfinite(loss):
-        found += _loss(run.logits, loss)
-    attention, notes = [*_attention(run)], []
+    loss = float(F.cross_entropy(logits, labels_B))
+    found = [*_tensors(model, meant.changed if meant else set())]
+    if classifiers(model) or not math.isfinite(loss):
+        found += _loss(logits, loss)
+    attention, notes = [*_attention(softmaxes)], []
     if meant:
         notes = [f"{key} in {where}, as method {meant.name!r} means it" for key, where, _ in attention]
     else:
         found += attention
-    found += _streams(run)
+    found += _streams(streams)
     if standing_in := _stand_in(model, seed):
         notes.append(f"{len(standing_in)} tensors of zeros ({standing_in[0]}): small numbers stand in for gradients")
-    gradients = _gradients(_of_batch_statistics(model), images_BCHW, labels_B)
+    again = _run(_of_batch_statistics(model), images_BCHW)
+    if again.requires_grad:
+        F.cross_entropy(again, labels_B).backward()
     if math.isfinite(loss):
-        found += [*_of_gradients(model, gradients), *_dependences(model.eval(), images_BCHW)]
+        found += _gradients(model)
     layers = []
-    for name, (rms, cosine) in run.streams.items():
-        norms = [norm or 0.0 for one, norm in gradients.items() if one.startswith(f"{name}.")]
-        logits = [std for block, _, std, _ in run.softmaxes if block == name]
-        layers.append(Layer(name, rms, cosine, max(logits, default=None), math.hypot(*norms)))
+    for name, (rms, cosine) in streams.items():
+        norms = [float(one.grad.norm()) for one in model.get_submodule(name).parameters() if one.grad is not None]
+        stds = [std for block, _, std, _ in softmaxes if block == name]
+        layers.append(Layer(name, rms, cosine, max(stds, default=None), math.hypot(*norms)))
     by_key: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key, where, what in found:
         by_key[key].append((where, what))
@@ -218,22 +214,17 @@ def _check(
     return Check(type(model).__name__, parameters, said, count, loss, tuple(layers), tuple(findings), tuple(notes))
 
 
-# --- images ----------------------------------------------------------------------------------------------------------
-
-
-def sizes(model: nn.Module) -> list[tuple[int, int]]:
-    """Heights and widths of images that a model may be made for, the likeliest first."""
-    named = [getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size")]
-    pairs = [one if isinstance(one, tuple | list) else (one, one) for one in (*named, *SIZES) if one]
-    return list(dict.fromkeys((one[0], one[-1]) for one in pairs))
+# --- passes ----------------------------------------------------------------------------------------------------------
 
 
 def _drawn_images(model: nn.Module, seed: int, size: int | None, device: torch.device) -> tuple[Tensor, str]:
-    """Random images, coarse and fine, from -1 to 1; of a size that the model takes."""
+    """Random images, coarse and fine, from -1 to 1; of a size that the model takes, the likeliest first."""
     first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
     channels = first.in_channels if first and first.in_channels <= 4 else 3
+    named = [getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size")]
     refusals = []
-    for height, width in [(size, size)] if size else sizes(model):
+    for side in [size] if size else [one for one in (*named, *SIZES) if one]:
+        height, width = side if isinstance(side, tuple | list) else (side, side)
         generator = stream(seed, "check/images")
         fine = torch.rand(DRAWN, channels, height, width, generator=generator)
         coarse = torch.rand(DRAWN, channels, max(2, height // 16), max(2, width // 16), generator=generator)
@@ -246,9 +237,6 @@ def _drawn_images(model: nn.Module, seed: int, size: int | None, device: torch.d
         else:
             return images_BCHW, f"{DRAWN} random images of {height} x {width} (no data given)"
     raise VitinitError(f"{refusals[0]}; give images=batch")
-
-
-# --- passes ----------------------------------------------------------------------------------------------------------
 
 
 def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
@@ -287,52 +275,46 @@ def _of_batch_statistics(model: nn.Module) -> nn.Module:
     return model
 
 
-class _Pass:
-    """One forward pass: logits, softmaxes between tokens, and what blocks are given."""
+@torch.no_grad()
+def _watched(
+    model: nn.Module, images_BCHW: Tensor, streams: dict[str, tuple[float, float]], softmaxes: list[Logits]
+) -> Tensor:
+    """Return the logits of one pass; note what each block is given, and each softmax between tokens."""
+    inside = ["model"]
 
-    def __init__(self, model: nn.Module, images_BCHW: Tensor) -> None:
-        self.softmaxes: list[tuple[str, int, float, bool]] = []
-        """Block, keys, standard deviation of a row of logits, and whether all images have the same logits."""
-        self.streams: dict[str, tuple[float, float]] = {}
-        """By block: root mean square and cosine of its input tokens."""
-        self.block = "model"
-        with ExitStack() as hooks, Softmaxes(self.see), torch.no_grad():
-            for name in _blocks(model):
-                module = model.get_submodule(name)
-                enter = module.register_forward_pre_hook(
-                    lambda _, given, named, name=name: self.enter(name, (*given, *named.values())), with_kwargs=True
-                )
-                hooks.callback(enter.remove)
-                hooks.callback(module.register_forward_hook(lambda *_: self.enter("model", ())).remove)
-            self.logits = _run(model, images_BCHW)
-
-    def enter(self, name: str, given: tuple[Any, ...]) -> None:
-        """See the input of a block."""
-        self.block = name
-        x = next((one for one in given if isinstance(one, Tensor) and one.is_floating_point()), None)
+    def enter(name: str, given: tuple[Any, ...]) -> None:
+        inside.append(name)
+        x = next((one.detach().float() for one in given if isinstance(one, Tensor)), None)
         if x is not None and x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
             x = x.flatten(1, 2)
         if x is not None and x.ndim == 3 and x.shape[1] > 1:
-            unit_BND, count = F.normalize(x.float(), dim=-1), x.shape[1]
+            unit_BND, count = F.normalize(x, dim=-1), x.shape[1]
             sums_B = count * unit_BND.mean(1).square().sum(-1) - unit_BND.square().sum(-1).mean(1)
-            self.streams[name] = float(x.float().square().mean().sqrt()), float((sums_B / (count - 1)).mean())
+            streams.setdefault(name, (float(x.square().mean().sqrt()), float((sums_B / (count - 1)).mean())))
 
-    def see(self, logits: Tensor, attention: Tensor, dim: int) -> None:
-        """See a softmax."""
+    def see(logits: Tensor, attention: Tensor, dim: int) -> None:
         if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
             rows = logits.float().masked_fill(attention < MASKED, torch.nan)
             std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
             by_place = torch.equal(logits[0], logits[-1])
-            self.softmaxes.append((self.block, logits.shape[-1], float(std.mean(-1).mean(0).max()), by_place))
+            softmaxes.append((inside[-1], logits.shape[-1], float(std.mean(-1).mean(0).max()), by_place))
+
+    for name in _blocks(model):
+        module = model.get_submodule(name)
+        module.register_forward_pre_hook(
+            lambda _, given, named, name=name: enter(name, (*given, *named.values())), with_kwargs=True
+        )
+        module.register_forward_hook(lambda *_: inside.append("model"))
+    with Softmaxes(see):
+        return _run(model, images_BCHW)
 
 
 @torch.no_grad()
 def _stand_in(model: nn.Module, seed: int) -> list[str]:
-    """Replace zeros that training changes: matrices but the patch embedding by small noise, scales of branches by 1.
+    """Replace zeros that training changes: matrices by small noise, scales of branches by 1.
 
     Norms scale branches where several are zero.
     """
-    first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
     generator, replaced = stream(seed, "check/zeros"), list[str]()
     zeros = [
         (name, model.get_submodule(name.rpartition(".")[0]), parameter)
@@ -342,11 +324,7 @@ def _stand_in(model: nn.Module, seed: int) -> list[str]:
     norms = [parameter for _, module, parameter in zeros if "norm" in type(module).__name__.lower()]
     scales = {id(one) for one in (*layer_scales(model), *(norms if norms[1:] else ()))}
     for name, module, parameter in zeros:
-        if (
-            parameter.ndim > 1
-            and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention)
-            and module is not first
-        ):
+        if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
             parameter.copy_(torch.empty(parameter.shape).normal_(0, NOISE, generator=generator))
         elif id(parameter) in scales:
             parameter.fill_(1.0)
@@ -356,21 +334,12 @@ def _stand_in(model: nn.Module, seed: int) -> list[str]:
     return replaced
 
 
-def _gradients(model: nn.Module, images_BCHW: Tensor, labels_B: Tensor) -> dict[str, float | None]:
-    """Norm of the gradient by trained parameter, None where it is not part of the output."""
-    trained = {name: one for name, one in model.named_parameters() if one.requires_grad}
-    logits = _run(model, images_BCHW)
-    if trained and logits.requires_grad:
-        F.cross_entropy(logits, labels_B).backward()
-    return {name: None if one.grad is None else float(one.grad.float().norm()) for name, one in trained.items()}
-
-
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
 def _tensors(model: nn.Module, meant: set[str]) -> Found:
     """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth."""
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+    for name, tensor in named_tensors(model).items():
         if bad := int(tensor.isnan().sum()):
             yield "not-finite", name, f"{bad:,} of {tensor.numel():,} numbers are NaN"
     rows: dict[tuple[str, torch.Size], list[tuple[str, float]]] = defaultdict(list)
@@ -378,37 +347,22 @@ def _tensors(model: nn.Module, meant: set[str]) -> Found:
         value, is_vector = parameter.detach(), max(parameter.shape, default=1) == parameter.numel()
         if is_vector or name in meant or PLACES.search(name):
             continue
-        if bool(value.any()) and bool((value == value.flatten()[0]).all()):
-            yield "constant", name, f"all its numbers are {float(value.flatten()[0]):.3g}"
-        elif value.count_nonzero() > value.numel() / 2 and (equal := len(value) - len(value.flatten(1).unique(dim=0))):
+        if value.count_nonzero() > value.numel() / 2 and (equal := len(value) - len(value.flatten(1).unique(dim=0))):
             yield "equal-rows", name, f"{equal:,} of {len(value):,} rows are copies"
         elif value.numel() >= 64:
             rows[re.sub(r"\d+", "*", name), value.shape].append((name, float(value.std()) + 1e-12))
     for row in rows.values():
         for at, (name, std) in enumerate(row if len(row) > 2 else []):
-            others = sorted((other for other in range(len(row)) if other != at), key=lambda other: abs(other - at))
-            near, far = row[others[0]][1], row[others[1]][1]
-            apart = min(std / near, std / far) > FACTOR or max(std / near, std / far) < 1 / FACTOR
-            if apart and 1 / FACTOR < near / far < FACTOR:
-                yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {near:.3g}"
-
-
-def _frozen(model: nn.Module, heads: list[str], meant: Meant | None) -> Found:
-    """Yield weights that are not trained beside others that are.
-
-    Where the classifier alone is trained, nothing is said: that is how a frozen model is tested.
-    """
-    weights = {name: one for name, one in model.named_parameters() if one.ndim > 1 and not PLACES.search(name)}
-    trained = [name for name, one in weights.items() if one.requires_grad and name.rpartition(".")[0] not in heads]
-    for name, one in weights.items():
-        if trained and not one.requires_grad and not (meant and name in meant.untrained):
-            yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
+            near = [row[other][1] for other in (at - 1, at + 1, at - 2 if at else 2) if 0 <= other < len(row)][:2]
+            low, high = min(near), max(near)
+            if high < FACTOR * low and not low / FACTOR <= std <= high * FACTOR:
+                yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {low:.3g}"
 
 
 def _loss(logits: Tensor, loss: float) -> Found:
     chance = math.log(logits.shape[1])
     if not math.isfinite(loss):
-        yield "loss-not-finite", "loss", "it is NaN or infinite on this batch"
+        yield "not-finite", "loss", "it is NaN or infinite on this batch"
     elif chance and bool((logits >= 0).all()) and bool(((logits.sum(-1) - 1).abs() < 1e-3).all()):
         yield "softmax-in-model", "output", "each row is a distribution: cross-entropy applies another softmax"
     elif loss > chance + ABOVE_CHANCE:
@@ -416,8 +370,8 @@ def _loss(logits: Tensor, loss: float) -> Found:
         yield "loss-above-chance", "head", f"loss {loss:.3g}, ln {logits.shape[1]} = {chance:.3g}: {spread}"
 
 
-def _attention(run: _Pass) -> Found:
-    for block, keys, std, by_place in run.softmaxes:
+def _attention(softmaxes: list[Logits]) -> Found:
+    for block, keys, std, by_place in softmaxes:
         limit = math.sqrt(2 * math.log(keys))
         if std > limit and not by_place:
             what = f"standard deviation of a row of logits {std:.3g}, above sqrt(2 ln {keys}) = {limit:.3g}"
@@ -426,46 +380,30 @@ def _attention(run: _Pass) -> Found:
             yield "attention-uniform", block, "all its logits are equal: neither W_q nor W_k gets a gradient"
 
 
-def _streams(run: _Pass) -> Found:
-    start, usual = next((size for size, _ in run.streams.values()), 0.0), math.sqrt(2 * len(run.streams))
-    for name, (size, cosine) in run.streams.items():
+def _streams(streams: dict[str, tuple[float, float]]) -> Found:
+    start, usual = next((size for size, _ in streams.values()), 0.0), math.sqrt(2 * len(streams))
+    for name, (size, cosine) in streams.items():
         if 1 - cosine < ALIKE:
             yield "tokens-alike", name, "mean cosine between two tokens is 1: they hold the same"
         if size > GROWTH * usual * start > 0:
             growth = f"tokens are {size / start:.3g} times those before the first block"
-            yield "stream-grows", name, f"{growth} (usual at {len(run.streams)} blocks: {usual:.2g})"
+            yield "stream-grows", name, f"{growth} (usual at {len(streams)} blocks: {usual:.2g})"
 
 
-def _of_gradients(model: nn.Module, gradients: dict[str, float | None]) -> Found:
+def _gradients(model: nn.Module) -> Found:
     rows: dict[str, list[tuple[float, str]]] = defaultdict(list)
-    for name, norm in gradients.items():
-        if UNTRAINED.search(name):
+    for name, parameter in model.named_parameters():
+        if UNTRAINED.search(name) or not parameter.requires_grad:
             continue
-        if norm is None:
+        norm = math.nan if parameter.grad is None else float(parameter.grad.norm())
+        if parameter.grad is None:
             yield "unused", name, "the output does not depend on it: no gradient"
         elif name.endswith("weight") and not 0 < norm < math.inf:
             yield "gradient-dead", name, f"its gradient is {norm:g}"
-        elif name.endswith("weight") and model.get_parameter(name).ndim > 1:
+        elif name.endswith("weight") and parameter.ndim > 1:
             rows[re.sub(r"\d+", "*", name)].append((norm, name))
     for row in rows.values():
         (low, least), (high, most) = min(row), max(row)
         if high > GRADIENT * low:
-            yield (
-                "gradient-uneven",
-                most,
-                f"gradient {high:.2g}, and {low:.2g} in {least}: over {GRADIENT:g} times apart",
-            )
-
-
-@torch.no_grad()
-def _dependences(model: nn.Module, images_BCHW: Tensor) -> Found:
-    alone, pair, again = (_run(model, images_BCHW[:count]) for count in (1, 2, 2))
-
-    def change(left: Tensor, right: Tensor) -> float:
-        return float((left - right).norm() / left.norm().clamp(min=1e-30))
-
-    if (repeated := change(pair, again)) > APART:
-        what = f"a second pass with the same images changes the output by {repeated:.2g}, in evaluation mode"
-        yield "repeat-differs", "output", what
-    elif (together := change(alone, pair[:1])) > APART:
-        yield "batch-mixed", "output", f"an image's output changes by {together:.2g} with the other images of its batch"
+            what = f"gradient {high:.2g}, and {low:.2g} in {least}: over {GRADIENT:g} times apart"
+            yield "gradient-uneven", most, what

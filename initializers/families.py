@@ -69,16 +69,12 @@ HUGGING_FACE = (
             *hugging_face("vit", "ViTModel"),
             *hugging_face("deit", "DeiTModel"),
             *hugging_face("dinov2", "Dinov2Model", "Dinov2Backbone"),
-            *hugging_face("dinov2_with_registers", "Dinov2WithRegistersModel", "Dinov2WithRegistersBackbone"),
-            *hugging_face("vit_msn", "ViTMSNModel"),
         ),
         attention=hugging_face_attention(
             (
                 *hugging_face("vit", "ViTAttention"),
                 *hugging_face("deit", "DeiTAttention"),
                 *hugging_face("dinov2", "Dinov2Attention"),
-                *hugging_face("dinov2_with_registers", "Dinov2WithRegistersAttention"),
-                *hugging_face("vit_msn", "ViTMSNAttention"),
             )
         ),
         position="embeddings.position_embeddings",
@@ -87,18 +83,9 @@ HUGGING_FACE = (
             "embeddings.cls_token": "class_token",
             "embeddings.position_embeddings": "position",
             "embeddings.distillation_token": Normal(0.02),
-            "embeddings.register_tokens": Normal(1e-6),  # as the authors' code; at 0, which is here, they stay alike
             "embeddings.mask_token": 0.0,
             "*.lambda1": "layer_scale",
         },
-    ),
-    Adapter(
-        name="Hugging Face MAE",
-        models=hugging_face("vit_mae", "ViTMAEModel"),
-        attention=hugging_face_attention(hugging_face("vit_mae", "ViTMAEAttention")),
-        position="embeddings.position_embeddings",
-        grid=hugging_face_grid,
-        parameters={"embeddings.cls_token": "class_token", "embeddings.position_embeddings": "keep"},  # fixed sines
     ),
 )
 
@@ -200,12 +187,6 @@ OTHERS = (
         position="encoder.pos_embedding",
         grid=lambda model: (model.image_size // model.patch_size,) * 2,
         parameters={"class_token": "class_token", "encoder.pos_embedding": "position"},
-    ),
-    Adapter(
-        name="torchvision Swin",
-        models=("torchvision.models.swin_transformer.SwinTransformer",),
-        attention=(one_linear("torchvision.models.swin_transformer.ShiftedWindowAttention", window="window_size"),),
-        parameters={"*.relative_position_bias_table": Normal(0.02)},
     ),
 )
 FAMILIES: tuple[Adapter, ...] = (*HUGGING_FACE, *TIMM, *OTHERS)

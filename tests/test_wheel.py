@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
     *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn"),
-    *("typer", "rich", "submitit", "transformers", "vit_pytorch", "lightning", "setuptools"),
+    *("typer", "rich", "submitit", "transformers", "lightning", "setuptools"),
 )
 """What the benchmark or a test needs, by the names that are imported."""
 SCRIPT = f"""

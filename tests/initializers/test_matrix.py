@@ -30,7 +30,6 @@ REFUSED: dict[str, dict[str, str]] = {
     "timm EVA rotary": {"impulse": "rotates queries and keys"},
     "nn.TransformerEncoder": {"impulse": "no token grid"},
     **{name: dict.fromkeys(BOTH, NO_ATTENTION) for name in ("timm ConvMixer", "timm MLP-Mixer", "timm ResMLP")},
-    "torchvision Swin": {"impulse": "no token grid"},
     **{name: {"impulse": "no absolute position embedding"} for name in ("timm Swin", "timm BEiT")},
 }
 """Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""

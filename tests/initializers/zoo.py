@@ -40,12 +40,6 @@ def torchvision_vit() -> nn.Module:
     return model
 
 
-def torchvision_swin() -> nn.Module:
-    from torchvision.models.swin_transformer import SwinTransformer
-
-    return SwinTransformer([2, 2], 24, [2, 2], [2, 4], [4, 4], num_classes=10)
-
-
 HF = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
 
 
@@ -98,12 +92,9 @@ ZOO: dict[str, Callable[[], nn.Module]] = {
     "timm EVA rotary": timm("eva.Eva", **EVA, use_rot_pos_emb=True, use_abs_pos_emb=False, qkv_fused=False),
     "timm Swin": timm("swin_transformer.SwinTransformer", **SWIN),
     "torchvision ViT": torchvision_vit,
-    "torchvision Swin": torchvision_swin,
     "Hugging Face ViT": hugging_face("ViT", **HF, intermediate_size=192),
     "Hugging Face DeiT": hugging_face("DeiT", **HF, intermediate_size=192),
     "Hugging Face DINOv2": hugging_face("Dinov2", **HF),
-    "Hugging Face DINOv2 registers": hugging_face("Dinov2WithRegisters", **HF),
-    "Hugging Face MSN": hugging_face("ViTMSN", **HF, intermediate_size=192),
     "nn.TransformerEncoder": Encoder,
 }
 
