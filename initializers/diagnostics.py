@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,6 @@ from vitinit.initializers.report import LayerStart, Spectra
 from vitinit.initializers.threads import one_thread
 
 
-class _Reached(Exception):
-    """Ends a forward pass where its input to a layer is known."""
-
-
 @torch.no_grad()
 def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
     """Return the input of an attention layer (default: the first): B images or windows x N x D, no class token."""
@@ -39,22 +34,15 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
 
     def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         seen.append(attends.tokens(inputs, named))
-        raise _Reached  # the rest of a large model would take minutes
 
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
-    with evaluated(model, [hook]), suppress(_Reached):
+    with evaluated(model, [hook]):
         model(images_BCHW)
     if not seen:
-        raise _not_run(model, attends)
+        raise VitinitError(f"attention {attends.name!r} is not called in a forward pass of {type(model).__name__}")
     x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
     check_tokens(x_BND.shape[1], places)
     return x_BND[:, x_BND.shape[1] - places :]
-
-
-def _not_run(model: nn.Module, layer: AttentionLayer) -> VitinitError:
-    return VitinitError(
-        f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}, so nothing is known of it"
-    )
 
 
 def check_tokens(found: int, tokens: int) -> None:
@@ -71,7 +59,6 @@ def each_attention(
     model: nn.Module,
     images_BCHW: Tensor,
     see: Callable[[int, AttentionLayer, Tensor], None],
-    idle: bool = False,
 ) -> None:
     """Show the attention of every layer while the model sees these images, a few of them at a time.
 
@@ -79,30 +66,18 @@ def each_attention(
         model: evaluated; it is left as it was.
         images_BCHW: all of them, on the model's device.
         see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
-            windows where attention is in windows).
-        idle: whether there may be layers that are not called.
-
-    Raises:
-        VitinitError: a layer is not called.
+            windows where attention is in windows); not for a layer that the model does not call.
     """
-    layers, seen = attention_layers(model), set[int]()
-
-    def look(number: int, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        seen.add(number)
-        see(number, layers[number], layers[number].attention(*inputs, **named))
-
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, number=number: look(number, inputs, named), with_kwargs=True
+            lambda _, inputs, named, number=number, layer=layer: see(number, layer, layer.attention(*inputs, **named)),
+            with_kwargs=True,
         )
-        for number, layer in enumerate(layers)
+        for number, layer in enumerate(attention_layers(model))
     ]
     with evaluated(model, hooks):
         for few_BCHW in images_BCHW.split(AT_ONCE):
             model(few_BCHW)
-    for number, layer in enumerate(layers):
-        if number not in seen and not idle:
-            raise _not_run(model, layer)
 
 
 @dataclass(frozen=True)
@@ -135,13 +110,10 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> AttentionStatistics:
+def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
     """Attention on real activations: what each layer receives when the model sees the images.
 
-    With `idle` that of a layer which is not called is NaN.
-
-    Raises:
-        VitinitError: without it, such a layer.
+    That of a layer which is not called is NaN.
     """
     grids, layers = seen_grids(model), attention_layers(model)
     sums = [zeros(layer, grid, images_BCHW) for layer, grid in zip(layers, grids, strict=True)]
@@ -154,7 +126,7 @@ def measured(model: nn.Module, images_BCHW: Tensor, idle: bool = False) -> Atten
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)
 
-    each_attention(model, images_BCHW, add, idle)
+    each_attention(model, images_BCHW, add)
     return AttentionStatistics(
         [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
@@ -206,7 +178,7 @@ def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
     layers = attention_layers(model)
     seen: list[dict[str, Any]] = [{} for _ in layers]
     if images_BCHW is not None:
-        found = measured(model, images_BCHW, idle=True)
+        found = measured(model, images_BCHW)
         for entry, entropy_H, maps_HNN, grid in zip(seen, found.entropy, found.maps, found.grids, strict=True):
             entry.update(entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
     entries = []

@@ -7,9 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import PositiveFloat, model_validator
-from torch import Tensor, nn
+from torch import nn
 
-from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import attention_layers, family, token_grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, register
@@ -69,7 +68,6 @@ class ConvitGpsa(Initializer):
                 f"method 'convit_gpsa' initialises gated positional self-attention, and {type(model).__name__} has "
                 "none; choose a ConViT (in a grid arch 'convit')"
             )
-        _class_token(model)
         heads = gpsa[0].num_heads
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
@@ -110,10 +108,7 @@ class ConvitGpsa(Initializer):
         return Aim(targets_HNN.expand(len(gpsa), *targets_HNN.shape))
 
 
-def _class_token(model: nn.Module) -> Tensor:
+def _class_token(model: nn.Module) -> Any:
     """Return the class token of the ConViT that the model is or holds."""
     known = family(model)
-    token = found(known.model if known else model, "cls_token")
-    if not isinstance(token, Tensor):
-        raise VitinitError(f"method 'convit_gpsa' draws the class token, and {type(model).__name__} has no cls_token")
-    return token
+    return (known.model if known else model).cls_token
