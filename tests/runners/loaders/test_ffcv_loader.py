@@ -228,7 +228,7 @@ def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_re
 
     with monkeypatch.context() as patch:
         patch.setattr("vitinit.benchmark.image_files.arrays.centre", decoded)
-        assert preflight([cell], setting("", "ffcv")) == {cell.spec.dataset: 390}
+        assert preflight([cell], setting("", "ffcv"))[cell.run_id] > 0
     carry_out(cell, setting("resident", "resident"), Stop())
     augmented = base.Loader._augmented
     for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
