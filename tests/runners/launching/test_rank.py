@@ -145,7 +145,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, mo
     ("method", "why"),
     [
         ("zero_branch", "gives no weight of .* a pattern that a placebo could be without"),
-        ("only_norms:Norms", "sets no weight of .*, only what a placebo keeps"),
+        ("only_norms:Norms", "stays as it is when it is rotated"),
     ],
 )
 def test_a_method_without_a_pattern_has_no_placebo(method: str, why: str, tmp_path: Path, quick, monkeypatch) -> None:
