@@ -129,11 +129,14 @@ DECODERS: dict[str, Callable[..., Operation]] = {
 @lru_cache(maxsize=4)
 def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
     """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
+    import numba
+
+    most = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # numba began with so many, and takes no more
     with threads_kept():
         return Ffcv(
             str(file),
             batch_size=1,  # set anew for every iteration
-            num_workers=1 if decoder == "pixels" else torch.get_num_threads(),
+            num_workers=1 if decoder == "pixels" else most,
             os_cache=True,
             order=OrderOption.SEQUENTIAL,
             seed=0,  # else it draws one from numpy's global generator
