@@ -94,7 +94,7 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
     return Standing(rows[0], recorded, plan)
 
 
-def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study], more: str | None = None) -> list[str]:
+def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) -> list[str]:
     """Return all that is printed, the answer first, by the template `standing.txt.j2`."""
     sources = {source for run in study.contents.done.values() for source in run.sources.items()}
     stem = study.name.rpartition("-")[0]  # the same method, or an earlier version of it, on the same seeds
@@ -107,7 +107,6 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study], mo
         "standing.txt.j2",
         found=found,
         study=study,
-        more=more,
         last=last,
         others=len(named - {study.name}),
         versions=Counter(name for name, _ in sources),
@@ -144,7 +143,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.takes_results(parser)
     parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
     parser.add_argument("--brief", action="store_true", help="the verdict alone")
-    parser.add_argument("--more", help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 
@@ -158,7 +156,7 @@ def _run(args: argparse.Namespace) -> None:
     if found.looks != plan:
         looks.write(folder, found.looks)
     beside = [frame.load([one.parent], one.name) for one in args.beside if one.is_dir()]
-    command.say([f"{found.row}: {found.verdict}"] if args.brief else lines(found, study, beside, args.more))
+    command.say([f"{found.row}: {found.verdict}"] if args.brief else lines(found, study, beside))
 
 
 if __name__ == "__main__":

@@ -65,3 +65,11 @@ def test_what_cannot_be_run_is_said_in_one_line(changes, says, tmp_path: Path):
     with pytest.raises(VitinitError, match=says):
         vitinit.run(**{**ASKED, "results": tmp_path, "device": "cpu", **changes})
     assert not list(tmp_path.rglob("*.*"))
+
+
+def test_a_grid_that_is_there_is_not_overwritten(tmp_path: Path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("title: mine\n")
+    with pytest.raises(VitinitError, match="mine.yaml is another grid: give another name, or remove it"):
+        vitinit.run(**ASKED, name="mine", results=tmp_path, device="cpu")
+    assert mine.read_text() == "title: mine\n"

@@ -136,7 +136,7 @@ def run(
         model: as in a grid.
         sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
         contrasts: pairs of rows to be compared.
-        name: of the study. Default: `study-` and a hash of all that is asked for.
+        name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
         title: of its tables.
         results: folder for records.
         options: those of `vitinit run`, as `workers=2`, `keep_weights=True`, `device="cpu"`, `data_dir="data"`.
@@ -158,18 +158,19 @@ def run(
     name = name or f"study-{digest}"
     root = Path(results).absolute()
     chosen = _options(options, root)
-    grid = _written(root, name, {"title": title or name, **content})
     from vitinit.benchmark.grids.grid import load
     from vitinit.benchmark.terminal import Terminal
     from vitinit.runners.launching.launch import launch
     from vitinit.runners.terminal.display import Display
 
-    argv = ["vitinit", "run", str(grid), "--results", str(root)]
+    grid, new = _written(root, name, {"title": title or name, **content})
     try:
         loaded = load(str(grid))
     except VitinitError:
-        grid.unlink()
+        if new:
+            grid.unlink()
         raise
+    argv = ["vitinit", "run", str(grid), "--results", str(root)]
     tally = launch(loaded, chosen, Display(Terminal(), chosen.brief), argv)
     if tally.exit_code:
         failed = len(tally.failures) + len(tally.failed_before)
@@ -217,7 +218,8 @@ def _options(options: Mapping[str, Any], results: Path) -> LaunchOptions:
         raise VitinitError(f"option {first['loc'][0]}={first['input']!r}: {first['msg']}") from None
 
 
-def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
+def _written(root: Path, name: str, content: Mapping[str, Any]) -> tuple[Path, bool]:
+    """Write a grid, unless its file says the same already; return it, and True if it was written."""
     import yaml
 
     from vitinit.benchmark.fields import is_folder_name
@@ -226,7 +228,11 @@ def _written(root: Path, name: str, content: Mapping[str, Any]) -> Path:
     if not is_folder_name(name):
         raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
     grid = root / f"{name}.yaml"
+    written = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode()
     with os_errors(f"cannot write {grid}"):
-        root.mkdir(parents=True, exist_ok=True)
-        write_atomically(grid, yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode())
-    return grid
+        if new := not grid.exists():
+            root.mkdir(parents=True, exist_ok=True)
+            write_atomically(grid, written)
+        elif grid.read_bytes() != written:
+            raise VitinitError(f"{grid} is another grid: give another name, or remove it")
+    return grid, new

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from vitinit.analysis import frame
 from vitinit.analysis.pages.difference import holm, pooled_estimate
 from vitinit.analysis.pages.facts import Facts, short, spread
-from vitinit.analysis.text import count, escape_markdown, number, p_written, signed
+from vitinit.analysis.tables.render import templates
+from vitinit.analysis.text import escape_markdown, number, p_written, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -78,18 +79,11 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     Raises:
         VitinitError: an error in the template.
     """
-    from jinja2 import FileSystemLoader, StrictUndefined, TemplateError
-    from jinja2.sandbox import SandboxedEnvironment
+    from jinja2 import TemplateError
 
-    environment = SandboxedEnvironment(  # a results folder may come from somebody else
-        loader=FileSystemLoader([*folders, TEMPLATES]),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"md": escape_markdown, "fixed": _fixed, "spread": spread, "short": short}
-    environment.filters |= {"signed": signed, "count": count, "p": p_written}
+    environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
+    environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
+    environment.filters |= {"fixed": _fixed, "p": p_written}
     environment.globals |= {
         "holm": holm,
         "pooled_estimate": pooled_estimate,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -102,9 +101,6 @@ def _run(args: argparse.Namespace) -> None:
         console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
         console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
-    options = ["--results", *map(str, args.results)] if args.results else []
-    options += ["--study", studies[0].name] if len(studies) == 1 else []
-    console.print(f"Next: python -m vitinit.analysis.report {shlex.join(options)}".strip(), soft_wrap=True)
     refuse(broken)
 
 

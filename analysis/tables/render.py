@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -146,22 +145,19 @@ FORMATS: dict[str, tuple[str, Callable[[Table, bool], str]]] = {
 
 def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
     """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, or in text."""
-    return _environment(name.split(".")[-2], folder).get_template(name).render(**values)
+    shown, options = (one_line, {"autoescape": True} | BRACKETS) if ".html." in name else (printable, {})
+    environment = templates(folder, finalize=lambda value: shown(value) if type(value) is str else value, **options)
+    return environment.get_template(name).render(**values)
 
 
-@cache
-def _environment(kind: str, folder: Path) -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+def templates(*folders: Path, **options: Any) -> Environment:
+    """Return what fills in the templates of these folders, which may come from somebody else."""
+    from jinja2 import FileSystemLoader, StrictUndefined
+    from jinja2.sandbox import SandboxedEnvironment
 
-    shown = one_line if kind == "html" else printable
-    environment = Environment(
-        loader=FileSystemLoader([folder, TEMPLATES]),
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-        autoescape=kind == "html",
-        finalize=lambda value: shown(value) if type(value) is str else value,
-        **(BRACKETS if kind == "html" else {}),
+    loader, strict = FileSystemLoader(folders), StrictUndefined
+    environment = SandboxedEnvironment(
+        loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
     environment.filters |= {"count": count, "p": p_equals}
     return environment

@@ -40,7 +40,7 @@ def stands(study: Study) -> standing.Standing:
 
 
 def printed(study: Study, *beside: Study) -> str:
-    return "\n".join(standing.lines(stands(study), study, beside, ""))
+    return "\n".join(standing.lines(stands(study), study, beside))
 
 
 SMALL, MIXED = np.full(12, 0.3), np.array([3.0, -2.5] * 6)
@@ -120,7 +120,7 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path: Path, capsys: pytes
             for seed in range(3):
                 run = respecified(done(row, (43.0 + seed,), study="tier", seed=seed), **other)
                 write(there, run.model_copy(update={"row": f"{row}, {other}"}))
-    arguments = ["rank-mine", "--results", str(tmp_path / "mine"), "--more", "vitinit rank Mine --budget 2h"]
+    arguments = ["rank-mine", "--results", str(tmp_path / "mine")]
     assert standing.main([*arguments, "--beside", str(there / "tier"), str(there / "gone")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Mine: {stands(ours).verdict}"
@@ -136,7 +136,7 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path: Path, capsys: pytes
         "Imp.-3 (n = 5, tier)",
     ]
     assert "  +7.00 [5.04, 8.96]       Mimetic (n = 5, tier)" in said
-    assert said[-1] == "To go on: vitinit rank Mine --budget 2h"
+    assert said[-1] == "The answer is final: more seeds change nothing."
     assert max(map(len, said)) <= 120
     assert "No committed study has gains over the base kaiming_uniform in this setting." in printed(ours)
 
