@@ -131,7 +131,7 @@ def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
     """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
     import numba
 
-    most = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # numba began with so many, and takes no more
+    most = min(torch.get_num_threads(), numba.get_num_threads())  # numba takes no more than it began with
     with threads_kept():
         return Ffcv(
             str(file),
