@@ -135,7 +135,7 @@ def reproduce(
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
-    execution = repetition.execution(then, device, None)
+    execution = repetition.execution(then, device)
     where = f"{execution.device}, {count(execution.threads, 'thread')}"
     where += ", deterministic" if execution.deterministic else ""
     console.print(f"repeating {first.path} on {where}; its record goes to {out / then.study}", soft_wrap=True)

@@ -43,10 +43,8 @@ class Reproduction:
         return f"{len(self.different)} of {self.values} values differ, first {path}: {then} then, {now} now; {causes}"
 
 
-def execution(
-    record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto", threads: int | None = None
-) -> Execution:
-    """Return the execution settings of a repetition: as recorded, unless told otherwise.
+def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto") -> Execution:
+    """Return the execution settings of a repetition: as recorded, or else on another device.
 
     Raises:
         VitinitError: it was on a device that is not here, or compiled, for which there is no compiler; or the record
@@ -61,9 +59,9 @@ def execution(
         raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
     if chosen == "cuda" and default_device() != "cuda":
         raise VitinitError("torch finds no CUDA GPU here; --device cpu repeats the run, with other rounding")
-    count = threads or (record.execution.get("threads") if chosen == recorded else cores())
+    count = record.execution.get("threads") if chosen == recorded else cores()
     if type(count) is not int or not 0 < count <= MOST_THREADS:
-        raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}; say --threads N")
+        raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}")
     compiled = record.execution.get("compiled") is True
     if compiled and (lacking := lacks_compiler(chosen)):
         raise VitinitError(f"the run was compiled: {lacking}")
