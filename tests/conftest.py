@@ -60,9 +60,8 @@ def _a_gpu_may_be_passed_over() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Solutions are kept in a folder of the tests, not in the user's: one for all workers."""
+    """Caches of libraries lie in a folder of the tests, not in the user's: one for all workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("VITINIT_CACHE", raising=False)
         patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "cache"))
         yield
 
