@@ -61,7 +61,7 @@ def accuracy(asked: Asked) -> Table:
 
 
 def _best(values: dict[str, pd.Series[float]], lower: bool) -> list[str]:
-    """Of rows with three seeds, the one with the best mean and those without a detectable difference from it."""
+    """Return the best of the rows with three seeds, and those without a detectable difference from it."""
     from vitinit.analysis.stats import LEAST_PAIRS, differences, t_interval
 
     scores = {row: its for row, its in values.items() if len(its) >= LEAST_PAIRS}

@@ -23,7 +23,7 @@ NOTHING = "–"
 """In place of our number."""
 GAIN = "gain [95 %]"
 PARTS = ("paper", GAIN, "paper's gain", "p", "pooled [95 %]", "pooled p")
-"""What a column has behind our numbers, where any row has it."""
+"""Parts of a column behind our numbers; one that no row has is left out."""
 NUMBERS = (
     *("row", "column", "n", "mean", "std", "low", "high", "best"),
     *("baseline", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
