@@ -32,6 +32,8 @@ POWER = 0.8
 """Power of the smallest detectable effect: four of five such studies find it."""
 LEAST_PAIRS = 3
 """No interval under so many seeds or pairs."""
+MOST_PAIRS = 40
+"""No sign-flip test over so many: it would count 2^20 sums for each half."""
 _ROUNDING = 1e-9
 """Sums of the same numbers in another order are equal up to this share."""
 
@@ -69,12 +71,12 @@ class Paired:
     interval: Interval | None
     """Confidence interval of the mean difference (t)."""
     p: float
-    """Sign-flip test, two-sided, one test alone."""
+    """Sign-flip test, two-sided, one test alone; NaN for a single pair, and over `MOST_PAIRS`."""
 
     @property
     def least_p(self) -> float:
         """The test cannot go lower, whatever the numbers."""
-        return 2.0 ** (1 - self.n)
+        return sign_flip_p(np.ones(self.n))
 
 
 @dataclass(frozen=True)
@@ -170,11 +172,13 @@ def t_interval(x: Floats) -> Interval | None:
 
 
 def sign_flip_p(differences: Floats) -> float:
-    """Two-sided p of mean 0 under all 2^n sign flips.
+    """Two-sided p of mean 0 under all 2^n sign flips; NaN for a single pair, and over `MOST_PAIRS`.
 
     The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
     """
     n, observed = len(differences), abs(float(differences.sum()))
+    if not 1 < n <= MOST_PAIRS:
+        return float("nan")
     at_least = observed - _ROUNDING * float(np.abs(differences).sum())
     left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))
     as_large = (len(right) - np.searchsorted(right, at_least - left)).sum()

@@ -61,8 +61,8 @@ def interval_text(interval: Interval, digits: int = 2) -> str:
 
 
 def p_written(p: float) -> str:
-    """Three digits: `0.016`, or that it is less."""
-    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+    """Three digits: `0.016`, or that it is less; a dash for NaN."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}".replace("nan", "–")
 
 
 def p_equals(p: float) -> str:

@@ -32,10 +32,14 @@ def test_sign_flips_against_scipy(n, shift):
         assert stats.sign_flip_p(values) == pytest.approx(expected)
 
 
-def test_the_least_p_is_that_of_differences_of_one_sign():
-    for n in (1, 2, 3, 5, 6, 10, 40):
+def test_the_least_p_is_that_of_differences_of_one_sign_and_of_one_pair_or_over_40_there_is_none():
+    for n in (2, 3, 5, 6, 10, 40):
         pair = stats.paired(series(range(1, n + 1)), series([0] * n))
         assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
+    for n in (1, 41):
+        pair = stats.paired(series(range(1, n + 1)), series([0] * n))
+        assert np.isnan([pair.p, pair.least_p]).all()
+    assert stats.holm([0.01, pair.p, 0.02]) == pytest.approx([0.03, pair.p, 0.04], nan_ok=True)
     assert stats.sign_flip_p(np.zeros(4)) == 1
     assert stats.sign_flip_p(np.array([0.1, 0.2, 0.3])) == 2 / 2**3, "added in another order, 0.6 is less"
 
@@ -57,6 +61,7 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand():
     assert noise.interval(pair) == Interval(pytest.approx(3 - half), pytest.approx(3 + half))
     quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
     assert noise.detectable(8) == pytest.approx(quantiles * np.sqrt(2) * np.sqrt(2 / 8))
+    assert stats.detectable(3, noise.interval(pair)) == pytest.approx(quantiles * np.sqrt(2))
 
 
 def test_pooled_over_two_rows_it_is_the_paired_t_test_over_common_seeds():
