@@ -14,7 +14,7 @@ from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import set_defaults
+from vitinit.analysis.figures.style import panels, set_defaults
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
 
@@ -96,6 +96,10 @@ def test_scores_over_epochs_are_those_of_the_records_and_validation_is_called_so
     write(tmp_path / "val", of_dataset(done("Mimetic"), val_size=2000, evaluate_on="val"))
     grid = FIGURES.get("accuracy").figures(load([tmp_path / "val"]))["accuracy"]
     assert grid.axes.flat[0].get_ylabel() == "validation top-1 (%)"
+    grid = FIGURES.get("accuracy").figures(load([tmp_path, tmp_path / "val"]))["accuracy"]
+    assert grid.axes.flat[0].get_ylabel() == "top-1 (%)", "of both"
+    layouts = {number: panels(number, 1.0)["col_wrap"] for number in (2, 3, 4, 5)}
+    assert (layouts, panels(4, 1.0, 4)["col_wrap"]) == ({2: 2, 3: 3, 4: 2, 5: 3}, 4)
 
 
 def test_scores_and_relative_gains_over_training_images(tmp_path: Path) -> None:

@@ -198,11 +198,12 @@ def test_switches_are_those_of_the_model_and_masks_leave_terms_out(tmp_path: Pat
         write(tmp_path, run(study, row, 40.0, dataset="cifar10"))
     for seed, content in enumerate((10.0, 14.0)):
         convit = run(study, "a ConViT", 40.0 + seed, dataset="cifar10", seed=seed)
-        write(tmp_path, masked(convit, content_1=content, position_1=30.0, content_2=1.0, position_2=2.0))
+        write(tmp_path, masked(convit, content_1=content))
     found = load([tmp_path])
     texts = build(found, f"{study}_switches").texts
     assert ["".join(texts.iloc[:, :4].loc[row]) for row in ("c no conv init", "e DeiT")] == ["✓✗✓✓", "✗✗✗✗"]
-    assert cell(build(found, f"{study}_masked"), "a ConViT", "no content, 50%")["mean"] == 12
+    table = build(found, f"{study}_masked")
+    assert [cell(table, "a ConViT", column)["mean"] for column in ("whole", "no content, 50%")] == [40.5, 12]
 
 
 def test_gains_over_an_axis_and_their_slope(tmp_path: Path) -> None:
