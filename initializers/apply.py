@@ -26,7 +26,8 @@ class Meant:
     """Method that `vitinit.initialize` has put on a model, and what it means to be so."""
 
     name: str
-    changed: set[str]
+    tensors: set[str]
+    """Those that it has changed or wants to stay untrained."""
 
 
 METHODS: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()

@@ -1,4 +1,4 @@
-"""Is a model sound at the start? Values of its tensors, and one pass forward and back.
+"""Is a model sound at the start? Values of its tensors, one pass forward and back, and what its output depends on.
 
 Limits are formulas, or the range of untouched models with room to spare.
 """
@@ -9,7 +9,7 @@ import math
 import re
 import textwrap
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ GRADIENT = 200.0
 whose stream grows 500 times, has 140."""
 FACTOR = 1.5
 """Scale by depth, as timm's BEiT and GPT-2 have it, changes from one layer to the next by up to sqrt(2)."""
+APART = 1e-3
+"""Relative change of an output that rounding cannot explain."""
 NOISE = 0.02
 """Standard deviation of what stands in for a matrix of zeros while gradients are measured."""
 UNTRAINED = re.compile(r"mask_token|(^|\.)pooler\.|logit_scale|temperature|relative_position|rel_pos|rope|freqs")
@@ -53,6 +55,7 @@ ADVICE = {
     "not-finite": "call its reset_parameters(), vitinit.initialize(model, base='trunc_normal'), or mend float16 logits",
     "equal-rows": "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')",
     "odd-one-out": "initialise it as the others: it is left out by the code that sets these",
+    "frozen": "parameter.requires_grad_(True), if it is not meant so",
     "softmax-in-model": "return the logits, without softmax",
     "loss-above-chance": "a smaller head: nn.init.trunc_normal_(head.weight, std=0.02) or zeros; a norm before it",
     "attention-too-sharp": "smaller W_q and W_k (std 0.02), the factor 1/sqrt(d), a norm before attention, or qk-norm",
@@ -62,6 +65,8 @@ ADVICE = {
     "unused": "use it in forward (are positions added? is a branch left out?), or remove it",
     "gradient-dead": "look for detach(), no_grad, a zero or a norm of weight 0 before or behind it, or a dead ReLU",
     "gradient-uneven": "norms before the branches, residual connections, and weights of one scale in all layers",
+    "repeat-differs": "F.dropout(x, p, self.training): by default it is on; no noise in evaluation mode",
+    "batch-mixed": "batch_first=True in nn.MultiheadAttention, nn.TransformerEncoder; reshapes that keep images apart",
 }
 """By key of a finding, the usual remedy. Sources: docs/check.md."""
 
@@ -183,8 +188,9 @@ def _check(
         given = f"{int(labels_B.min())} to {int(labels_B.max())}"
         raise VitinitError(f"labels are from {given}, and the model has {count} logits")
     loss = float(F.cross_entropy(logits, labels_B))
-    found = [*_tensors(model, meant.changed if meant else set())]
-    if classifiers(model) or not math.isfinite(loss):
+    heads = classifiers(model).values()
+    found = [*_tensors(model, heads, meant.tensors if meant else set())]
+    if heads or not math.isfinite(loss):
         found += _loss(logits, loss)
     attention, notes = [*_attention(softmaxes)], []
     if meant:
@@ -198,7 +204,7 @@ def _check(
     if again.requires_grad:
         F.cross_entropy(again, labels_B).backward()
     if math.isfinite(loss):
-        found += _gradients(model)
+        found += [*_gradients(model), *_dependences(model.eval(), images_BCHW)]
     layers = []
     for name, (rms, cosine) in streams.items():
         norms = [float(one.grad.norm()) for one in model.get_submodule(name).parameters() if one.grad is not None]
@@ -337,16 +343,25 @@ def _stand_in(model: nn.Module, seed: int) -> list[str]:
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _tensors(model: nn.Module, meant: set[str]) -> Found:
-    """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth."""
+def _tensors(model: nn.Module, heads: Collection[str], meant: set[str]) -> Found:
+    """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth.
+
+    Where the classifier alone is trained, nothing is said of the others: that is how a frozen model is tested.
+    """
     for name, tensor in named_tensors(model).items():
         if bad := int(tensor.isnan().sum()):
             yield "not-finite", name, f"{bad:,} of {tensor.numel():,} numbers are NaN"
+    matrices = {
+        name: parameter
+        for name, parameter in model.named_parameters()
+        if max(parameter.shape, default=1) < parameter.numel() and name not in meant and not PLACES.search(name)
+    }
+    trained = [name for name, one in matrices.items() if one.requires_grad and name.rpartition(".")[0] not in heads]
     rows: dict[tuple[str, torch.Size], list[tuple[str, float]]] = defaultdict(list)
-    for name, parameter in model.named_parameters():
-        value, is_vector = parameter.detach(), max(parameter.shape, default=1) == parameter.numel()
-        if is_vector or name in meant or PLACES.search(name):
-            continue
+    for name, parameter in matrices.items():
+        value = parameter.detach()
+        if trained and not parameter.requires_grad:
+            yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
         if value.count_nonzero() > value.numel() / 2 and (equal := len(value) - len(value.flatten(1).unique(dim=0))):
             yield "equal-rows", name, f"{equal:,} of {len(value):,} rows are copies"
         elif value.numel() >= 64:
@@ -407,3 +422,12 @@ def _gradients(model: nn.Module) -> Found:
         if high > GRADIENT * low:
             what = f"gradient {high:.2g}, and {low:.2g} in {least}: over {GRADIENT:g} times apart"
             yield "gradient-uneven", most, what
+
+
+@torch.no_grad()
+def _dependences(model: nn.Module, images_BCHW: Tensor) -> Found:
+    alone, pair, again = (_run(model, images_BCHW[:count]) for count in (1, 2, 2))
+    if (change := float((pair - again).norm() / pair.norm())) > APART:
+        yield "repeat-differs", "output", f"a second pass in evaluation mode changes it by {change:.2g}"
+    elif (change := float((pair[:1] - alone).norm() / alone.norm())) > APART:
+        yield "batch-mixed", "output", f"the other images of the batch change that of an image by {change:.2g}"

@@ -288,7 +288,7 @@ def initialize(
             if not same(old.to(after[name].dtype), after[name])
         )
     if method is not None:
-        METHODS[model] = Meant(parts[-1].name, set(applied.changed[-1]))
+        METHODS[model] = Meant(parts[-1].name, {*applied.changed[-1], *untrained})
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
     return Report(
         model=type(model).__name__,

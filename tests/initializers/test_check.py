@@ -79,6 +79,13 @@ def positions_left_out(model: Any) -> None:
     model._pos_embed = MethodType(left_out, model)
 
 
+def mixed(model: Any) -> None:
+    """Tokens and batch changed places, as with batch_first=False."""
+    block = model.blocks[0]
+    block.register_forward_pre_hook(lambda _, given: (given[0].transpose(0, 1),))
+    block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
+
+
 def dead_relu(model: Any) -> None:
     model.blocks[1].mlp.act = nn.ReLU()
     model.blocks[1].mlp.fc1.bias.data.fill_(-100.0)
@@ -110,6 +117,9 @@ ILL: dict[str, tuple[Change, str, str]] = {
     "positions not added": (positions_left_out, "unused", "pos_embed"),
     "gradients times ten": (ten_times, "gradient-uneven", "blocks.0"),
     "softmax at the end": (hooked("head", lambda out: out.softmax(-1)), "softmax-in-model", "output"),
+    "batch and tokens": (mixed, "batch-mixed", "output"),
+    "dropout in evaluation": (hooked("blocks.0", lambda out: F.dropout(out, 0.1)), "repeat-differs", "output"),
+    "a frozen block": (lambda m: m.blocks[1].requires_grad_(False), "frozen", "blocks.1."),
 }
 HEALTHY: dict[str, Change] = {
     "as it is": lambda model: model.train(),
