@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.initializers.errors import VitinitError, os_errors, unknown_name
+from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_name
 from vitinit.results import LOCAL
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def run(
         options: those of `vitinit run`, as `workers=2`, `keep_weights=True`, `device="cpu"`, `data_dir="data"`.
 
     Raises:
-        VitinitError: the study is refused, or a run has failed; the message says why.
+        VitinitError: the study is refused, and the message says why; or a run has failed, whose reason was printed.
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
@@ -174,7 +174,9 @@ def run(
     tally = launch(loaded, chosen, Display(Terminal(), chosen.brief), argv)
     if tally.exit_code:
         failed = len(tally.failures) + len(tally.failed_before)
-        raise VitinitError(f"{failed} runs have failed, {tally.stopped} were stopped: vitinit status {grid}")
+        raise VitinitError(
+            f"{count(failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
+        )
     return StudyResults(name, root)
 
 
