@@ -38,11 +38,15 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]):
         model(images_BCHW)
-    if not seen:
-        raise VitinitError(f"attention {attends.name!r} is not called in a forward pass of {type(model).__name__}")
+    _require_called(model, attends, len(seen))
     x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
     check_tokens(x_BND.shape[1], places)
     return x_BND[:, x_BND.shape[1] - places :]
+
+
+def _require_called(model: nn.Module, layer: AttentionLayer, times: int) -> None:
+    if not times:
+        raise VitinitError(f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}")
 
 
 def check_tokens(found: int, tokens: int) -> None:
@@ -113,7 +117,8 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
     """Attention on real activations: what each layer receives when the model sees the images.
 
-    That of a layer which is not called is NaN.
+    Raises:
+        VitinitError: a layer is not called.
     """
     grids, layers = seen_grids(model), attention_layers(model)
     sums = [zeros(layer, grid, images_BCHW) for layer, grid in zip(layers, grids, strict=True)]
@@ -127,6 +132,8 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
         counts[number] += len(among_bHNN)
 
     each_attention(model, images_BCHW, add)
+    for layer, count in zip(layers, counts, strict=True):
+        _require_called(model, layer, count)
     return AttentionStatistics(
         [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
@@ -171,10 +178,7 @@ def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
-    """Spectra of the attention weights of every layer and, where images are given, entropy and distance on them.
-
-    Of a layer that is not called these two are None.
-    """
+    """Spectra of the attention weights of every layer and, where images are given, entropy and distance on them."""
     layers = attention_layers(model)
     seen: list[dict[str, Any]] = [{} for _ in layers]
     if images_BCHW is not None:

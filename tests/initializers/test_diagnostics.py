@@ -11,6 +11,7 @@ from small_models import CONVIT, VIT_TOKEN, applied, f64, images, model
 from torch import Tensor
 
 from vitinit.initializers.diagnostics import each_attention, starts
+from vitinit.initializers.errors import VitinitError
 
 
 def based(spec: Any) -> Any:
@@ -50,3 +51,10 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
         among = among / among.sum(-1, keepdims=True)
         assert found.entropy == pytest.approx((-among * np.log(among)).sum(-1).mean((0, 2)), rel=1e-5)
         assert found.distance == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
+
+
+def test_attention_that_the_model_never_calls_is_named() -> None:
+    m = based(VIT_TOKEN)
+    m.blocks[1].forward = lambda x: x
+    with pytest.raises(VitinitError, match=r"attention 'blocks.1.attn' is not called in a forward pass of"):
+        starts(m, images(3))
