@@ -105,7 +105,9 @@ class SeededCrop(RandomResizedCropRGBImageDecoder):
 
     def generate_code(self) -> Callable[..., np.ndarray]:
         """FFCV's own code, for one image at a time."""
-        each, images = Compiler.compile(super().generate_code()), Compiler.get_iterator()
+        code, images = super().generate_code(), Compiler.get_iterator()
+        code.is_parallel = False  # only the loop over images is: not all of numba's threading layers nest
+        each = Compiler.compile(code)
 
         def decode(numbers: np.ndarray, memory: Any, metadata: np.ndarray, storage: Any) -> np.ndarray:
             pixels, scratch = memory
