@@ -53,7 +53,7 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     from vitinit.runners.basics.machine import MOST_THREADS, cores, default_device, lacks_compiler
     from vitinit.runners.basics.setting import Execution
 
-    recorded = str(record.execution.get("device")).partition(":")[0]
+    recorded, loader = str(record.execution.get("device")).partition(":")[0], record.execution.get("loader")
     chosen = recorded if device == "auto" else device
     if chosen not in ("cpu", "cuda"):
         raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
@@ -72,8 +72,8 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=record.execution.get("micro_batch"),
         compiled=compiled,
-        # What was resident was so perhaps by --loader, where auto would ask for FFCV. All others auto finds anew.
-        loader="resident" if record.execution.get("loader") == "resident" else "auto",
+        # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
+        loader=loader if loader in ("resident", "full-size") else "auto",
     )
 
 

@@ -31,8 +31,6 @@ class Silent:
     def begin(self, cells, work):
         assert len(cells) == len(work) == 1
 
-    def start(self, cell): ...
-
     def end(self, outcome): ...
 
 
@@ -66,6 +64,13 @@ def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
     again = repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, Silent())
     assert [session.from_step > 0 for session in again.sessions] == [False, True]
     assert compare(recorded, again).different == {}
+
+
+def test_a_repetition_reads_files_as_the_run_did(recorded):
+    """Prepared for FFCV since then, they have other pixels; of decoded images either loader has the same."""
+    for loader, again in {"resident": "resident", "full-size": "full-size", "ffcv": "auto"}.items():
+        then = altered(recorded, execution={**recorded.execution, "loader": loader})
+        assert execution(then).loader == again
 
 
 # What stands in the way
