@@ -96,7 +96,7 @@ class LaunchOptions:
         int | None, _option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
     ] = None
     loader: Annotated[
-        Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv. Same numbers.", metavar="NAME")
+        Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
     ] = "auto"
     compiled: Annotated[bool, _switch(SPEED, "--compile", "Train through torch.compile.")] = False
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
