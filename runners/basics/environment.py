@@ -87,8 +87,9 @@ def code_in(root: Path) -> dict[str, Any]:
 def source_hash(root: Path = ROOT) -> str:
     """sha256 over the names, lengths and bytes of every Python and YAML file that can change a number."""
     digest = hashlib.sha256()
-    files = {path.relative_to(root).as_posix() for name in NUMERIC_PACKAGES for path in (root / name).rglob("*")}
-    for name in sorted(filter(_numeric, files)):
+    # an editor's lock of a file is a link that leads nowhere
+    files = (path for name in NUMERIC_PACKAGES for path in (root / name).rglob("*") if path.is_file())
+    for name in sorted(filter(_numeric, (path.relative_to(root).as_posix() for path in files))):
         content = (root / name).read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()

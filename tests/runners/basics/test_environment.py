@@ -49,6 +49,10 @@ def test_only_what_can_change_a_number_is_a_change(checkout, monkeypatch):
     hashed = "".join(f"{name}\0{len(text)}\0{text}" for name, text in list(FILES.items())[:2])
     source = hashlib.sha256(hashed.encode()).hexdigest()
     assert clean == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False, "source": source}
+    lock = checkout / "initializers/.#method.py"  # of an editor
+    lock.symlink_to("somebody@here.1")
+    assert code_in(checkout)["source"] == source
+    lock.unlink()
     (checkout / "scratch").mkdir()
     for name in ("runners/cli/run.py", "tests/test_method.py", "benchmark/grids/mine.yaml", "scratch/ignored.py"):
         (checkout / name).write_text("other text\n")
