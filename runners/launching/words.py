@@ -64,7 +64,8 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
     again = {item.cell.run_id for item in planned if item.state in ("to do", "failed")}
     for problem in contents.problems:
         name = Path(problem.partition(".json")[0]).name
-        becomes = "renamed when its run is repeated" if name[:16] in again else "left alone"
+        repeated = name[:16] in again and problem not in contents.unreadable
+        becomes = "renamed when its run is repeated" if repeated else "left alone"
         lines.append(f"not a record, {becomes}: {problem}")
     for root in {item.cell.spec.dataset.path for item in planned if item.cell.spec.dataset.name == "folder"}:
         if shared := in_both(Path(str(root))):
