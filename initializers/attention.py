@@ -202,7 +202,10 @@ def _survey(model: nn.Module) -> _Survey:
             layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
     for name, what in suspects.items():
         if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
-            unknown.append(f"attention {name!r} is of a kind that no adapter knows ({what}); {HELP}")
+            unknown.append(
+                f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
+                f"with W_q, W_k and W_v each in rows of their own, {HELP}"
+            )
     return _Survey(layers, unknown)
 
 

@@ -187,7 +187,10 @@ class WholeModel(Initializer):
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
         self.without_rule(model)
         if unknown := "" if self.every_linear_alike else unknown_attention(model):
-            raise VitinitError(f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are: {unknown}")
+            raise VitinitError(
+                f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are (kaiming_uniform and trunc_normal "
+                f"set every Linear alike): {unknown}"
+            )
 
     def without_rule(self, model: nn.Module) -> list[str]:
         """Return the parameters that are left as they were built: of a model by name, those that no rule covers.
