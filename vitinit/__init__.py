@@ -273,8 +273,8 @@ def initialize(
         mass = uniform = None
         if applied.aim is not None:
             mass, uniform = on_pseudo_input(copied, applied.aim).mass, 1 / applied.aim.targets_LHNN.shape[-1]
-            if mass < 2 * uniform and parts[-1].name != "placebo":
-                remarks.append("hardly more than uniform; with learned positions: solver='svd', position_scale=18")
+            if mass < 2 * uniform and parts[-1].name == "impulse":
+                remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
         remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
         remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
         trained = [name for name, parameter in copied.named_parameters() if parameter.requires_grad]

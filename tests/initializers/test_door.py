@@ -72,7 +72,7 @@ def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
         "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to blo...",
         "their norm together: {:.4g} before, {:.4g} after".format(*together),
         f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
-        "also: hardly more than uniform; with learned positions: solver='svd', positio...",
+        "also: near uniform; for learned positions: solver='svd', position_scale=18",
     ]
     report = vitinit.initialize(zoo.build("timm ViT"), "conditioned", base="trunc_normal")
     assert str(report).splitlines()[-1] == "no remarks"
@@ -83,7 +83,7 @@ def test_impulses_that_do_not_take_are_said() -> None:
     report = vitinit.initialize(m(), "impulse", base="trunc_normal")
     assert report.uniform == 1 / 64
     assert report.attention_on_target < 2 / 64
-    assert report.remarks == ("hardly more than uniform; with learned positions: solver='svd', position_scale=18",)
+    assert report.remarks == ("near uniform; for learned positions: solver='svd', position_scale=18",)
     report = vitinit.initialize(m(), "impulse", base="trunc_normal", solver="svd", position_scale=18)
     assert report.attention_on_target > 2 / 64
     assert report.remarks == ()
