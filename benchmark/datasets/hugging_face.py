@@ -28,7 +28,7 @@ class HuggingFace(Dataset):
     """
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
-        """Only the library is looked for: the rest takes a network."""
+        """Look for the library alone: the rest takes a network."""
         if find_spec("datasets") is None:
             return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
         return None

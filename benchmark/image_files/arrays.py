@@ -59,7 +59,7 @@ class Split:
         return Image.fromarray(self.images[number].permute(1, 2, 0).contiguous().numpy())
 
     def content(self, number: int) -> bytes:
-        """What a checksum covers of an image in its own size."""
+        """Return the bytes that a checksum covers of an image in its own size."""
         return self.digest(number) if self.images is None else self.images[number].numpy().tobytes()
 
     def sized(self, size: int, numbers: Tensor | None = None) -> Tensor:

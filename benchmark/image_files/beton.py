@@ -37,7 +37,7 @@ MANIFEST, BETON, LABELS = "manifest.json", "images.beton", "labels.npy"
 PAGE = 2**23
 """Bytes that FFCV reads at once; whole images lie in a page."""
 JPEG = {"write_mode": "jpg", "max_resolution": 500, "jpeg_quality": 90}
-"""How images in their own size are written: the longer side at most 500 pixels, as in FFCV's own files of ImageNet."""
+"""FFCV's settings for images in their own size: the longer side at most 500 pixels, as in its own files of ImageNet."""
 STATISTICS_SIZE = 224
 """Side at which the pixels of such images are counted, where their mean and deviation are not known."""
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
-"""They make a file of a folder dataset an image."""
+"""Files of a folder dataset that count as images."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
 BEHIND = (255, 255, 255)
@@ -21,7 +21,7 @@ BEHIND = (255, 255, 255)
 
 
 def shown(folder: Path) -> list[Path]:
-    """What is in a folder in sorted order, but for names that begin with a dot."""
+    """Return the entries of a folder in sorted order, without names that begin with a dot."""
     return sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
 
 

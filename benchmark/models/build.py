@@ -58,7 +58,7 @@ def parameter_count(model: nn.Module) -> int:
 
 
 class Counts(NamedTuple):
-    """What building a model tells."""
+    """Facts about a model that building it tells."""
 
     operations: float
     """Operations of a forward pass of one image: two for a multiplication and its addition, as torch counts them."""

@@ -58,7 +58,7 @@ class Transformer(ModelSpec):
 
     @property
     def reads_patches(self) -> bool:
-        """Not where it answers by a class token."""
+        """False where it answers by a class token."""
         return self.pool == "avg"
 
     @property

@@ -21,7 +21,7 @@ LEFT_OUT: dict[str, Any] = {
         "placebo": {"treated", "method", "matched", "weights"},
     },
 }
-"""What other columns hold already, and what has a line a layer, epoch, tensor or image."""
+"""Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""
 
 
 def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[Path, int]], list[str]]:

@@ -1,4 +1,4 @@
-"""What every dataset of the registry keeps, and datasets from elsewhere. A new one is tested with no edit here."""
+"""Contract of every dataset of the registry, and datasets from elsewhere. A new one is tested with no edit here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitinit.initializers.errors import VitinitError
 
 NAMES = registry.names()
 SIZE = 8
-"""Of the images: small, as decoding takes the longest."""
+"""Side of the images in pixels: small, as decoding takes the longest."""
 
 
 def spec_of(dataset: Dataset, path: Path, **fields: object) -> DatasetSpec:
@@ -178,7 +178,7 @@ BRIGHTNESS = Brightness(name="{name}", images=(40, 10), classes=2, origin="is dr
 
 
 def installed(folder: Path, value: str) -> None:
-    """What `pip install` leaves behind: a dist-info folder with the entry point."""
+    """Write a dist-info folder with the entry point, as `pip install` does."""
     info = folder / "their_package-1.0.dist-info"
     info.mkdir(parents=True, exist_ok=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")

@@ -17,7 +17,7 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
 LATER = {**spec.LATER, "model": dict(ViT.later)}
-"""Of all parts of a spec of a ViT."""
+"""Later fields of all parts of a spec of a ViT."""
 
 
 def test_a_record_of_before_the_later_fields_has_its_id() -> None:
@@ -45,7 +45,7 @@ TOGETHER = {
     ("recipe", "mix_images"): {"mixup": 0.8},
     ("recipe", "crop_ratio"): {"crop_scale": [0.5, 1.0]},
 }
-"""What a value asks of other fields."""
+"""Other fields that a value needs."""
 
 
 def reference_run(**parts: object) -> RunSpec:
@@ -54,7 +54,7 @@ def reference_run(**parts: object) -> RunSpec:
 
 @pytest.mark.parametrize("part", KINDS)
 def test_every_field_counts(part: str) -> None:
-    """Whatever values a field takes, each is another run."""
+    """Each value of a field is another run."""
     content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
     for field in KINDS[part].model_fields:
         base = {**content, **TOGETHER.get((part, field), {})}

@@ -1,4 +1,4 @@
-"""What every model family promises; a new file in benchmark/models, and one of a package, is tested with no edit."""
+"""Contract of every model family; a new file in benchmark/models, and one of a package, is tested with no edit."""
 
 from __future__ import annotations
 
