@@ -246,7 +246,7 @@ def _submitting(stack: ExitStack, setting: Setting) -> claims.Claim:
 
 
 def _fetching(setting: Setting, display: Display) -> Callable[[DatasetSpec], str | None]:
-    """Return what says why a dataset cannot be used, after trying once to download it."""
+    """Return a function: the reason why a dataset cannot be used, after trying to download it."""
 
     def missing(dataset: DatasetSpec) -> str | None:
         if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:

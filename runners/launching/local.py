@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -60,7 +60,6 @@ class Local:
         """See `execute.Executor`."""
         context, waiting = fork_server(), list(reversed(cells))
         slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
-        setting = replace(setting, sharing=-(-self.workers // len(slots)))
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
         asked_to_stop, ask = context.Pipe(duplex=False)
