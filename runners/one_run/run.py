@@ -264,8 +264,8 @@ class Run:
             resumed += f" (changed since then: {', '.join(found)})"
         if state["checksum"] != checksum:
             raise VitinitError(
-                f"the images have changed since the run was stopped (checksum {state['checksum'][:12]}, now "
-                f"{checksum[:12]}); put them back, or remove unfinished/{run_id}"
+                "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
+                f"{state['checksum'][:12]}, now {checksum[:12]}); put them back, or remove unfinished/{run_id}"
             )
         self.init, self.sessions, self.changes, self.observed = init, sessions, changes, observed
         self.on_event(Event(run_id, resumed=resumed))
