@@ -217,9 +217,9 @@ def initialize(
     the numbers are those of a run of the benchmark, unless they depend on `images`, and, where libraries have the
     same tensors, the same function in all.
 
-    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, BEiT, EVA, Swin; torchvision's ViT and Swin;
-    Hugging Face's ViT, DeiT, MSN, MAE, DINOv2; `nn.MultiheadAttention`, so
-    `nn.TransformerEncoder`. A model that holds one of them will do. Others by an `Adapter` (`register`).
+    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, BEiT, EVA, Swin; torchvision's ViT; Hugging
+    Face's ViT, DeiT, DINOv2; `nn.MultiheadAttention`, so `nn.TransformerEncoder`. A model that holds one of them will
+    do. Others by an `Adapter` (`register`).
 
     Args:
         model: on any device, in any float type, before it is compiled, sharded or wrapped for several processes.

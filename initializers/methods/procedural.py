@@ -73,7 +73,7 @@ class Procedural(Initializer):
                 )
 
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
-        """Train the blocks, or read what was trained from this start before."""
+        """Train the blocks."""
         blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
         tokens = math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]

@@ -32,8 +32,8 @@ class Impulse(Initializer):
     `rotation` is ours: on a ViT-T, with smaller weights, it puts 2.5 to 3.1 times the attention of the gradient
     solution on its target on real images, 1.3 to 1.5 times that of its first 1,000 steps (`tests/scale/fidelity.py`).
 
-    Rotated or normalised queries and keys are refused, and models
-    whose positions are a bias of the logits alone (Swin).
+    Rotated or normalised queries and keys are refused, and models whose positions are a bias of the logits alone
+    (Swin).
 
     Ablations: which pseudo-input, which half of the attention weights, how large the weights, and whether the pattern
     counts (`control`). At one seed, offsets and what the solver starts from are the same in all of them.
@@ -118,10 +118,7 @@ class Impulse(Initializer):
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
-        """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input.
-
-        Solutions of `gradient` are looked up first, for the others take no longer than reading.
-        """
+        """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input."""
         layers, grid = attention_layers(model), token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
         later = self.pseudo_input_later or self.pseudo_input
