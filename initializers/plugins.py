@@ -230,12 +230,13 @@ def load(name: str) -> Any:
     Raises:
         VitinitError: it cannot be imported, or no file with this content is here, or it has no such name.
     """
-    sys.path.extend(
-        folder for folder in _folders() if folder not in sys.path
-    )  # last: a file there called like a library is not it
+    # last: a file there called like a library is not it
+    sys.path.extend(folder for folder in _folders() if folder not in sys.path)
     home, _, attribute = name.partition("@")[0].partition(":")
     if is_pinned(name):
         found = vars(_module(home, name.rpartition("@")[2]))
+    elif in_a_file(name):
+        raise VitinitError(f"{name!r}: a grid and vitinit rank take a file; in Python import it and give the name")
     else:
         with imported(f"{name!r} cannot be loaded", VitinitError):
             found = vars(importlib.import_module(home))
