@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -246,7 +246,7 @@ class WholeModel(Initializer):
                 yield REST, partial(self.convolution, module)
                 own = {name: one for name, one in own.items() if name not in ("weight", "bias")}
             elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-                yield REST, partial(_reset_statistics, module)
+                yield REST, partial(lambda norm, _: norm.reset_running_stats(), module)
             for name, parameter in own.items():
                 full = f"{path}.{name}" if path else name
                 rule = _rule_of(full, parameter, module, known)
@@ -296,10 +296,6 @@ class WholeModel(Initializer):
         for held_bias, drawn in zip(biases, bias.split(rows) if bias is not None else (), strict=False):
             if held_bias is not None:
                 held_bias.copy_(drawn)
-
-
-def _reset_statistics(norm: Any, _: torch.Generator) -> None:
-    norm.reset_running_stats()
 
 
 def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:

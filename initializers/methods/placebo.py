@@ -162,7 +162,6 @@ class _Weight:
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
     found: list[_Weight] = []
-    kept = {position_name(model)}
     for layer in attention_layers(model) if has_attention(model) else []:
         query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
@@ -173,7 +172,7 @@ def _weights(model: nn.Module) -> list[_Weight]:
             _Weight(f"{layer.name}: W_v", value, value_HdD, "right"),
             _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
         ]
-    known = kept | {weight.tensor for weight in found}
+    known = {position_name(model), *(weight.tensor for weight in found)}
     for name, tensor in named_tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
             found.append(_Weight(name, name, tensor[None]))

@@ -40,8 +40,7 @@ ONLY = {
 KEPT = r"\.(gamma|gamma_\d|ls\d|lambda1)$"
 """Layer scales, which are the library's."""
 TOKENS_ALONE = {
-    **dict.fromkeys(("timm BEiT", "timm EVA rotary"), "tells places apart itself"),
-    **{f"{name} Swin": "tells places apart itself" for name in ("timm", "torchvision")},
+    **dict.fromkeys(("timm BEiT", "timm EVA rotary", "timm Swin"), "tells places apart itself"),
     "nn.TransformerEncoder": "no token grid",
 }
 """Why blocks cannot be trained on strings."""
