@@ -26,7 +26,7 @@ from vitinit.runners.launching import jobs
 from vitinit.runners.launching.choose import planned_of
 from vitinit.runners.launching.execute import Tally, check_writable, execute
 from vitinit.runners.launching.plan import Planned, State
-from vitinit.runners.launching.words import counts, details, print_plan
+from vitinit.runners.launching.words import counts, details, print_plan, shared_images
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LOCAL, LaunchOptions
 from vitinit.runners.tracking import registry as trackers
@@ -304,7 +304,7 @@ def _announce(grid: Grid, todo: Todo, display: Display) -> None:
     """Say what there is to do, and what needs a sentence."""
     display.say(grid.title)
     display.say(f"{counts(todo.planned)}; records in {todo.setting.root / grid.name}")
-    for line in details(todo.planned, todo.contents):
+    for line in (*details(todo.planned, todo.contents), *shared_images(todo.planned)):
         display.say(line, "yellow")
     if any(item.silent for item in todo.planned):
         folder = jobs.folder(todo.setting.root, todo.setting.study)

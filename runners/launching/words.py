@@ -30,7 +30,7 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
     console.print(grid.title)
     console.print(counts(planned))
     print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
-    for line in details(planned, contents):
+    for line in (*details(planned, contents), *shared_images(planned)):
         console.print(line)
 
 
@@ -67,6 +67,12 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
         repeated = name[:16] in again and problem not in contents.unreadable
         becomes = "renamed when its run is repeated" if repeated else "left alone"
         lines.append(f"not a record, {becomes}: {problem}")
+    return lines
+
+
+def shared_images(planned: list[Planned]) -> list[str]:
+    """Lines on folders whose test images are trained on. Files are read for it: `status` leaves that out."""
+    lines = []
     for root in {item.cell.spec.dataset.path for item in planned if item.cell.spec.dataset.name == "folder"}:
         if shared := in_both(Path(str(root))):
             lines.append(f"folder:{root}: {shared} of its test images are in train, too")
