@@ -52,7 +52,7 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
     if spec.val_size is not None or spec.train_draw == "seed":
         raise VitinitError(
             f"{spec.label}: val_size and train_draw 'seed' are not for the loader ffcv, which reads what was prepared; "
-            "--loader resident has them"
+            f"--loader {'auto' if jpegs else 'resident'} has them"
         )
     if missing := ffcv_missing():
         raise VitinitError(missing)

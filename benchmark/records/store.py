@@ -4,8 +4,8 @@ A record is there or it is not: it is written to a temporary file in the same fo
 place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
 counted and never deleted; it is renamed when its run is recorded anew.
 
-Four folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `stable/` (what
-longer runs begin from), `weights/`, and `maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a
+Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
+`maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a
 table needs of the grid that no record can tell, the order of its rows and the contrasts that it names. (A grid gains
 rows, and what was recorded before would say something else than what came after.)
 """
