@@ -44,7 +44,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_initializer_of_another_test() -> Iterator[None]:
-    """What a test registers by a dotted path is forgotten: other tests of this process go over the registry."""
+    """Forget what a test registers by a dotted path: other tests of this process go over the registry."""
     yield
     if registry := sys.modules.get("vitinit.initializers.registry"):
         for name, cls in list(registry.REGISTRY.known.items()):

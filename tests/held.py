@@ -44,7 +44,7 @@ class Held(TruncNormal):
 
 
 def _stop_of_the_run() -> Stop:
-    """What the run looks at between two steps, from the frames below."""
+    """Return what the run looks at between two steps, from the frames below."""
     frame: FrameType | None = sys._getframe()
     while frame:
         if isinstance(found := frame.f_locals.get("stop"), Stop):

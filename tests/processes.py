@@ -114,7 +114,7 @@ def begin(*words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), said: Pat
 def fresh(
     *words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), **environment: str
 ) -> subprocess.CompletedProcess:
-    """What `begin` begins, to its end."""
+    """Run what `begin` begins, to its end."""
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder)
         process = begin(*words, cwd=cwd, path=path, said=said, **environment)

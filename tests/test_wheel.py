@@ -20,7 +20,7 @@ OTHERS = (
     *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn"),
     *("typer", "rich", "submitit", "transformers", "lightning", "setuptools"),
 )
-"""What the benchmark or a test needs, by the names that are imported."""
+"""Packages that the benchmark or a test needs, by the names that are imported."""
 SCRIPT = f"""
 import sys
 

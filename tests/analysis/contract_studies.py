@@ -42,7 +42,7 @@ def _names_that_are_markup(root: Path) -> None:
 
 
 def _unlike_runs(root: Path) -> None:
-    """Of one row: with and without probes, of one epoch and of several, of two depths and three sizes of the data."""
+    """Write runs of one row: with and without probes, one epoch and several, two depths, three sizes of the data."""
     write(root, with_probes(done("ConViT", (10.0, 20.0))), done("ConViT", (10.0, 20.0), seed=1))
     write(root, done("ConViT", (10.0,), depth=5, seed=1), with_probes(done("Mimetic", (30.0,), depth=2)))
     write(root, *(done("Trunc normal", (20.0,), train_size=size) for size in (500, 1000, 2500)))

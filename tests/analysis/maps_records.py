@@ -11,7 +11,7 @@ from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
 from vitinit.benchmark.records.store import maps_path
 
 TOKENS, DEPTH = 64, 4
-"""Of the synthetic records: 8 x 8 tokens."""
+"""Tokens (8 x 8) and layers of the synthetic records."""
 
 
 def keep(root: Path, row: str, seed: int = 0, weights: str = "a" * 64) -> tuple[AttentionMaps, Path]:

@@ -1,4 +1,4 @@
-"""What every registered figure and curve must do, whatever it is about."""
+"""Contract of every registered figure and curve, whatever it is about."""
 
 from __future__ import annotations
 

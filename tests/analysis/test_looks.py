@@ -51,7 +51,7 @@ def test_the_power_is_what_is_said() -> None:
 
 
 def test_the_product_decides_as_the_simulation_does() -> None:
-    """Of studies whose smallest gain worth having is tiny, so that none stops for futility."""
+    """The smallest gain worth having is tiny, so that no study stops for futility."""
     first, _ = differences(0.8, 3)
     for study, expected in zip(first[:200], shown(first[:200]), strict=True):
         taken = None

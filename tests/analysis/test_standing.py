@@ -1,4 +1,4 @@
-"""Where a method stands: what is claimed and what is not, and the power worked out by simulation."""
+"""Standing of a method: what is claimed and what is not, and that an answer stands."""
 
 from __future__ import annotations
 

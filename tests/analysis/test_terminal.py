@@ -1,4 +1,4 @@
-"""What commands print: in the terminal's encoding, and where what they write goes."""
+"""Output of commands: in the terminal's encoding, and where what they write goes."""
 
 from __future__ import annotations
 

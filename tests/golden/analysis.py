@@ -1,4 +1,4 @@
-"""What the analysis says of the committed studies: `python -m tests.golden.analysis` compares, `--write` makes anew.
+"""Numbers of the analysis of the committed studies: `python -m tests.golden.analysis` compares, `--write` makes anew.
 
 - `analysis/tables.json`: every number of every table of every study, by its meaning: study, table, row and column.
 - `analysis/curves.json`: what line charts show: study, figure, panel and line, over x.
@@ -34,9 +34,9 @@ PROBED = (*SHOWN, "convit-anatomy", "long-range-small", "segmentation-small")
 """Probes that have lines for each layer, and the studies of which they are kept."""
 NUMBERS = ("n", "mean", "std", "published", "published_difference", "switch")
 INTERVALS = ["low", "high", "pairs", "difference", "difference_low", "difference_high"]
-"""Of all tables."""
+"""Further fields of all tables."""
 TESTS = ["p", "p_holm", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"]
-"""Of the comparisons that a grid names."""
+"""Fields of the comparisons that a grid names."""
 PRECISION = {"tables.json": 1e-8, "curves.json": 6e-5}
 """By file: how far, relatively, a number may be from that of another processor, or of one with five digits."""
 
@@ -51,7 +51,7 @@ def written(folder: Path, *options: str) -> None:
 
 
 def tables_now() -> Numbers:
-    """What the CSV files of all tables hold, in their order; of tuning studies the main tables."""
+    """Return the numbers of the CSV files of all tables, in their order; of tuning studies the main tables."""
     found: Numbers = {}
     with tempfile.TemporaryDirectory() as name:
         for metric in ("last", "best"):

@@ -31,7 +31,7 @@ TOOLS = "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256su
 
 
 def tools() -> str:
-    """A folder with `TOOLS` and no other program."""
+    """Make a folder with `TOOLS` and no other program."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name in TOOLS.split():
@@ -52,7 +52,7 @@ ENVIRONMENT = {
     "TZ": "UTC",
 }
 INSIDE = "from tests.golden.cli import main; main()"
-"""What a process of such an environment runs: `python -m` would have its own name in each usage line."""
+"""Code of a process in such an environment: `python -m` would have its own name in each usage line."""
 
 
 def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
@@ -74,7 +74,7 @@ def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
 
 
 def answer(command: str) -> str:
-    """What a command prints, and its exit code: one of ours runs in this process, up to a pipe, others in a shell."""
+    """Return the output of a command, and its exit code: ours runs in this process, up to a pipe, others in a shell."""
     if not command.startswith(("vitinit", "python -m")):
         return shell(command)
     ours, _, pipe = command.partition(" | ")
@@ -84,13 +84,13 @@ def answer(command: str) -> str:
 
 
 def shell(command: str, given: str = "") -> str:
-    """What a shell prints, and its exit code."""
+    """Return the output of a shell, and its exit code."""
     done = subprocess.run(command, shell=True, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     return f"{done.stdout}exit {done.returncode}\n"
 
 
 def transcript(commands: list[str]) -> str:
-    """What a terminal shows of them."""
+    """Return what a terminal shows of them."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(TRANSCRIPTS / "files", folder, dirs_exist_ok=True)

@@ -87,7 +87,7 @@ def taken(code: Path, only: list[str]) -> dict[str, Any]:
 
 
 def differences(golden: Any, found: Any, path: str = "") -> Iterator[str]:
-    """What differs, one line each; fields that the golden does not have are new, and pass."""
+    """Return differences, one line each; fields that the golden does not have are new, and pass."""
     if isinstance(golden, dict) and isinstance(found, dict):
         filled_in = isinstance(golden.get("spec"), dict) and golden["spec"]["recipe"]["optimizer"]["params"]
         for name, value in golden.items():
@@ -119,7 +119,7 @@ def git(*words: str) -> bytes:
 
 
 def machine() -> dict[str, str]:
-    """What bits depend on beside the code, the grids themselves among it."""
+    """Return what bits depend on beside the code, the grids themselves among it."""
     grids = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(training.GRIDS.iterdir()))).hexdigest()
     cpu = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     libraries = {name: version(name) for name in ("torch", "timm", "torchvision", "numpy", "scipy", "pillow")}

@@ -152,7 +152,7 @@ def worlds(processes: int) -> list[dict[str, str]]:
 
 
 def numbers(record: dict[str, Any]) -> dict[str, Any]:
-    """What is compared of a record."""
+    """Return the part of a record that is compared."""
     return without_times({name: record[name] for name in FIELDS if name in record})
 
 

@@ -1,4 +1,4 @@
-"""What is refused, in one line that says what is wrong, where, and what is allowed: the table in `cases.yaml`."""
+"""Refusals, in one line that says what is wrong, where, and what is allowed: the table in `cases.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much attention each solver puts on its target on a ViT-T: `PYTHONPATH=. python tests/scale/fidelity.py`, minutes.
+"""Attention that each solver puts on its target on a ViT-T: `PYTHONPATH=. python tests/scale/fidelity.py`, minutes.
 
 Writes results/reference/fidelity/vit_tiny/fidelity.json: the environment as in a record, and what a record says of
 initialisation (`init`) for each row and seed; nothing is trained. Real images are those that a run is measured on.
@@ -43,7 +43,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def measured(row: str, seed: int, images_BCHW: torch.Tensor) -> dict[str, Any]:
-    """What a record of this row and seed would say under `init`, without its offset maps."""
+    """Return the `init` of a record of this row and seed, without its offset maps."""
     fields, params = ROWS[row]
     report, _ = initialize(
         build_model(resolve_model(fields), 10),

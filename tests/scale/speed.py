@@ -1,4 +1,4 @@
-"""How fast this machine loads, augments, trains and initialises: `make bench-speed`, in minutes.
+"""Speed of this machine in loading, augmenting, training and initialising: `make bench-speed`, in minutes.
 
 Nothing else should run meanwhile. Training is compared with what a plain product of matrices reaches; operations are
 those of the models' own count, which `tests/benchmark/test_model_contract.py` holds against torch's.
