@@ -35,12 +35,10 @@ def accuracy(study: Study) -> dict[str, FacetGrid]:
         means = its.groupby(["row", "epoch"])["score"].mean().unstack(0)
         for row, axes in grid.axes_dict.items():
             axes.plot(means, color="#cccccc", linewidth=0.7, zorder=1)
-            if base := own_bases(study).get(row):
+            if (base := own_bases(study).get(row)) in means:
                 axes.plot(means[base], color="black", linewidth=0.9, zorder=2)
-        titles, note = (
-            with_seeds(its, "row"),
-            f"colour: the row of the title, {SD}; black: its own base; grey: all others",
-        )
+        titles = with_seeds(its, "row")
+        note = f"colour: the row of the title, {SD}; black: its own base; grey: all others"
         name = "accuracy" if data["column"].nunique() == 1 else f"accuracy-{file_part(str(column))}"
         figures[name] = finish(grid, f"{title}, {titles[str(column)]}", note)
     return figures

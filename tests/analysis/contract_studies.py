@@ -70,6 +70,12 @@ def _more_probes(root: Path) -> None:
         write(root, record.model_copy(update={"probes": probes}))
 
 
+def _no_base(root: Path) -> None:
+    """Nine rows whose base failed."""
+    write(root, failed("Kaiming uniform"))
+    write(root, *(done("Mimetic", (10.0, 20.0), label=f"{alpha}", params={"alpha_qk": alpha}) for alpha in range(9)))
+
+
 SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "everything": everything,
     "one run": _one_run,
@@ -79,6 +85,7 @@ SYNTHETIC: dict[str, Callable[[Path], object]] = {
     "unlike runs": _unlike_runs,
     "settings": _settings,
     "more probes": _more_probes,
+    "no base": _no_base,
 }
 
 
