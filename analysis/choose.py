@@ -130,8 +130,9 @@ def _written(fields: list[str], value: Value) -> str:
     return ", ".join(f"{name} {text}" for name, text in zip(fields, texts, strict=True))
 
 
-def lines(study: frame.Study, fields: list[str], choices: list[Choice]) -> list[str]:
-    """The answer for people, the choices first."""
+def lines(study: frame.Study) -> list[str]:
+    """Choose, and return the answer for people, the choices first."""
+    fields, choices = choose(study)
     run = next(iter(study.contents.done.values()))
     images, n, sign = run.dataset.val or 0, len(choices[0].best.scores), -1 if study.lower_is_better else 1
     of = f"{images:,} validation images of {run.spec.dataset.name}"
@@ -165,11 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
     command.takes_results(parser)
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(frame.load(args.results, args.study)))
-
-
-def _run(study: frame.Study) -> None:
-    command.say(lines(study, *choose(study)))
+    return command.guarded(lambda: command.say(lines(frame.load(args.results, args.study))))
 
 
 if __name__ == "__main__":

@@ -23,14 +23,7 @@ if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 PREFERRED_STUDIES = ("table2", "small")
 ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
-DATASETS = (
-    "digits",
-    "pathfinder-easy",
-    "cifar10",
-    "cifar100",
-    "svhn",
-    "imagenet",
-)
+DATASETS = ("digits", "pathfinder-easy", "cifar10", "cifar100", "svhn", "imagenet")
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
 PROBES = (
     *("nonlocality", "nonlocality_reference", "attention_entropy", "effective_receptive_field", "impulse_mass"),
@@ -62,7 +55,6 @@ class Study:
     @cached_property
     def rows(self) -> list[str]:
         """Row labels in the order of the table, those without a finished run included."""
-
         order = [*self.layout.rows, *ROWS]
         return sorted({outcome.row for outcome in self.outcomes}, key=lambda row: (_rank(row, order), row))
 

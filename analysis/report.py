@@ -103,7 +103,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     except VitinitError:  # the words are those of other records, such as the committed ones beneath one's own
         own, text = False, f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
-    paragraphs = answer.splitlines() if own or named or tuning else reading.sentences(tables[0], named)
+    paragraphs = answer.splitlines() if own or named or tuning else reading.sentences(tables[0])
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
     lines = [*notes.without_numbers(study), *notes.mixed_code(study), *lines]

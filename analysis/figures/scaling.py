@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import (
-    finish,
-    lines,
-    t_interval,
-    with_seeds,
-)
+from vitinit.analysis.figures.style import finish, lines, t_interval, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
 

@@ -83,7 +83,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
 
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
     environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
-    environment.filters |= {"fixed": _fixed, "p": p_written}
+    environment.filters |= {"fixed": number, "p": p_written}
     environment.globals |= {
         "holm": holm,
         "pooled_estimate": pooled_estimate,
@@ -99,8 +99,3 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     except TypeError as error:  # a function is called with other arguments than it takes
         raise VitinitError(f"template {name}: {error}") from None
     return re.sub(r"\n{3,}", "\n\n", text)
-
-
-def _fixed(value: float, digits: int = 1) -> str:
-    """Filter of templates: a number with so many decimals."""
-    return number(value, digits)

@@ -99,8 +99,9 @@ def to_terminal(table: Table, width: int) -> list[str]:
     """Lines of plain text: as many columns beside each other as fit into the width; a bold one has an asterisk."""
     import pandas as pd
 
-    stars = [["*" * ((row, head) in table.bold) for head in table.heads] for row in table.texts.index]
-    marked = table.texts + pd.DataFrame(stars, table.texts.index, table.texts.columns)
+    marked: Any = table.texts.copy()
+    for where in table.bold:
+        marked.loc[where] += "*"
     texts = _flat(marked).map(printable).rename(printable).rename(printable, axis=1)
     with pd.option_context("display.unicode.east_asian_width", True):
         return ["", *(line.rstrip() for line in texts.to_string(line_width=width).splitlines()), ""]

@@ -73,9 +73,9 @@ def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
         for seed, error in zip((100, 101), both, strict=True):
             write(tmp_path, with_error(record(row, lr, seed, 10.0), error))
     study = frame.load([tmp_path], "tuning").by("calibration_error")
-    fields, choices = choose.choose(study)
+    _, choices = choose.choose(study)
     assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (1e-3,)}
-    assert "−1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study, fields, choices))
+    assert "−1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study))
 
 
 @pytest.mark.parametrize(
