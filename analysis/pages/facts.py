@@ -163,9 +163,8 @@ class Facts:
             gain: Differences, too.
             baseline: Row that these are to; None: each row's own base.
         """
-        caption, _, text = to_markdown(build(self.study, self.name + ending, "last", baseline, (), gain)).partition(
-            "\n\n"
-        )
+        table = build(self.study, self.name + ending, baseline=baseline, gain=gain)
+        caption, _, text = to_markdown(table).partition("\n\n")
         return f"{text.strip()}\n\n<sub>{caption.strip()}</sub>"
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
@@ -32,7 +31,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--all", action="store_true", help="print every table, with its gains and all its notes")
     parser.add_argument("--gain", action="store_true", help="add paired differences with their intervals")
-    parser.add_argument("--rows", metavar="ROW", nargs="+", help="only these rows, in this order; * matches any text")
     parser.add_argument(
         "--format",
         metavar="NAME",
@@ -62,9 +60,6 @@ def _run(args: argparse.Namespace) -> None:
     if not available:
         found[0].require_runs()
     check_baseline(args.baseline, found)
-    for pattern in args.rows or []:
-        if not any(_matching(study, [pattern]) for study in found):
-            raise unknown_name("row", pattern, (row for study in found for row in study.rows))
 
     from vitinit.benchmark.terminal import Terminal
 
@@ -82,7 +77,7 @@ def _run(args: argparse.Namespace) -> None:
         tables = []
         for name in [args.table] if args.table else names(study):
             try:
-                tables.append(build(study, name, metric, baseline, _matching(study, args.rows or []), gain))
+                tables.append(build(study, name, metric, baseline, gain))
             except BrokenFile as error:
                 broken.append(error)
         named = next((table for table in tables if of_contrasts(table)), None)
@@ -102,11 +97,6 @@ def _run(args: argparse.Namespace) -> None:
     if not FOLDER.is_dir():
         console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
     refuse(broken)
-
-
-def _matching(study: frame.Study, patterns: Sequence[str]) -> list[str]:
-    """Return the rows that match, in the order of the patterns; * matches any text."""
-    return list(dict.fromkeys(row for one in patterns for row in study.rows if row == one or fnmatchcase(row, one)))
 
 
 if __name__ == "__main__":

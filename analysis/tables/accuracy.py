@@ -25,8 +25,8 @@ def accuracy(asked: Asked) -> Table:
     baselines, published = named | baselines_of(study, asked.baseline), published_numbers(study)
     cells = {}
     for column in study.columns:
-        rows = [row for row in study.rows if row in (asked.rows or study.rows) and (row, column) in values]
-        best = _best({row: values[row, column] for row in rows}, study.lower_is_better)
+        found = {row: values[row, column] for row in study.rows if (row, column) in values}
+        best = _best(found, study.lower_is_better)
         for row in study.rows:
             ours, theirs = (row, column), (baselines.get(row, ""), column)
             paper, its = published.get(ours), published.get(theirs)
@@ -54,9 +54,9 @@ def accuracy(asked: Asked) -> Table:
         notes += not_initialisation_alone(study, compared.items())
     alone = [row for row in study.rows if row not in (*plain, *baselines)]
     if alone:
-        why = "as no row has their base and model without a method"
-        notes.append(f"No difference (--baseline ROW gives one), {why}: {', '.join(alone)}.")
-    notes += [*about_runs(study, cells), *beside(study, cells)]
+        why = "No difference (--baseline ROW gives one), as no row has their base and model without a method"
+        notes.append(f"{why}: {', '.join(alone)}.")
+    notes += about_runs(study, cells) + beside(study, cells)
     return compose(asked, cells, subject(study, asked.metric), notes, baselines=baselines)
 
 

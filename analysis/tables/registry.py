@@ -5,7 +5,7 @@ A table is one file of this folder with one function that computes it, decorated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from vitinit.analysis.frame import Study
@@ -71,7 +71,6 @@ def build(
     name: str | None = None,
     metric: str = "last",
     baseline: str | None = None,
-    rows: Sequence[str] = (),
     gain: bool = False,
 ) -> Table:
     """Compute one of a study's tables.
@@ -82,8 +81,6 @@ def build(
         metric: `last` or `best` epoch.
         baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
             own base (see `own_bases`).
-        rows: The study's rows that are shown, in this order, in tables that have a line for each. Default: all. Bold is
-            the best of these.
         gain: True if differences are shown in tables that can do without.
 
     Raises:
@@ -96,4 +93,4 @@ def build(
     if name not in kinds:
         raise unknown_name("table", name, kinds)
     with blaming(f"table {name}"):
-        return kinds[name].compute(Asked(study, name, metric, baseline, rows, gain))
+        return kinds[name].compute(Asked(study, name, metric, baseline, gain))

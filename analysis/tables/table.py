@@ -45,8 +45,6 @@ class Asked:
     """`last` or `best` epoch."""
     baseline: str | None = None
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
-    rows: Sequence[str] = ()
-    """The study's rows that are shown, in this order; empty: all."""
     gain: bool = False
     """True if differences are shown in tables that can do without."""
 
@@ -174,8 +172,7 @@ def compose(
     """
     import pandas as pd
 
-    baselines, cells = baselines or {}, _chosen(cells, asked.rows)
-    shown = _chosen(shown, asked.rows) if shown else cells
+    baselines, shown = baselines or {}, shown or cells
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
     over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
@@ -222,8 +219,3 @@ def compose(
         pd.DataFrame(numbers).reindex(columns=NUMBERS),
         list(notes),
     )
-
-
-def _chosen(cells: Mapping[Key, TableCell], rows: Sequence[str]) -> Mapping[Key, TableCell]:
-    """Return the cells of these rows, in this order; all where none is among them."""
-    return {key: cell for row in rows for key, cell in cells.items() if key[0] == row} or cells
