@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar, Literal
 
 import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers, family
+from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, Part, register
 
 
@@ -27,8 +29,12 @@ class DepthScaled(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention without an MLP in its block, and several models, whose blocks do not add to one stream."""
-        self.blocks_of(model)
-        family(model)
+        towers = {re.sub(r"\d+", "#", layer.name): layer.name for layer in self.blocks_of(model)}
+        if not family(model) and len(towers) > 1:
+            raise VitinitError(
+                f"{self.described} counts the blocks of one residual stream, and {type(model).__name__} has blocks in "
+                f"several places, as of {' and '.join(map(repr, towers.values()))}: give one of them"
+            )
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:

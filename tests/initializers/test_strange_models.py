@@ -111,6 +111,12 @@ def test_blocks_are_the_identity_or_refused() -> None:
         vitinit.initialize(m, "zero_branch", **BASE)
 
 
+def test_blocks_of_two_streams_are_not_counted_as_one() -> None:
+    towers = nn.ModuleDict({"image": encoder(norm_first=True), "text": encoder(norm_first=True)})
+    refused(towers, "blocks in several places, as of 'image.* and 'text.*: give one of them", "depth_scaled", **BASE)
+    vitinit.initialize(towers["text"], "depth_scaled", **BASE)
+
+
 # --- numbers -------------------------------------------------------------------------------------------------------
 
 
