@@ -270,13 +270,13 @@ def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iter
     for item in planned:
         run_id = item.cell.run_id
         job, owner = handed.get(run_id), claims.last(claims.folder(setting.root, setting.study, run_id))
-        # the job's other runs had not begun, or have been saved and let go of
-        at_work = item.state == "to do" and owner and not owner.released
+        # the job's other runs had not begun, or have been saved and let go of;
         # without an accounting, or without cgroups, only the job's log tells
         if (
-            job
+            item.state == "to do"
+            and job
             and owner
-            and at_work
+            and not owner.released
             and owner.job == job.job_id
             and ("OUT_OF_MEMORY" in item.reason or jobs.log_tells(job, OUT_OF_MEMORY))
         ):
