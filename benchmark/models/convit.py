@@ -29,7 +29,7 @@ class ConViT(Transformer):
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.without, "kernel_size": None}
+    later: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "kernel_size": None}
     also_recorded: ClassVar[Mapping[str, Any]] = later
     usual: ClassVar[Mapping[str, Any]] = {"qkv_bias": False}
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Transformer(ModelSpec):
     """Blocks of multi-head attention and an MLP; no family by itself."""
 
-    without: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
-    """Fields that some records have."""
+    retired: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
+    """Former fields and the value at which each did nothing, which records of before hold."""
     usual: ClassVar[Mapping[str, Any]] = {"position": "sincos", "pool": "avg", "qkv_bias": True}
     """Values that tables do not mention."""
 
@@ -89,8 +89,8 @@ class ViT(Transformer):
         "vit_base": {"width": 768, "depth": 12, "heads": 12},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.without, "kernel_size": None, "layer_scale": None}
-    also_recorded: ClassVar[Mapping[str, Any]] = {**Transformer.without, "gpsa_layers": None, "kernel_size": None}
+    later: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "kernel_size": None, "layer_scale": None}
+    also_recorded: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "gpsa_layers": None, "kernel_size": None}
 
     arch: Literal["vit"] = "vit"
     layer_scale: Positive | None = None

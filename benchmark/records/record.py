@@ -256,8 +256,9 @@ class RunRecord(_Outcome):
         results = {f"{on}_loss", f"{on}_{self.last.field}"} | (
             {"ema_loss", "ema_score"} if recipe.ema is not None else set()
         )
+        evaluated = recipe.evaluated_epochs
         for row in self.history:
-            measured = row.epoch in recipe.evaluated_epochs
+            measured = row.epoch in evaluated
             held = {name for name in RESULTS if getattr(row, name) is not None}
             fits = row.score is not None and row.headline == self.last.headline if measured else not row.metrics
             if held != (results if measured else set()) or not fits:
@@ -271,7 +272,7 @@ class RunRecord(_Outcome):
             if not 0 <= len(bits) - images < 8 or bits[:images].count("1") != round(right):
                 top1 = self.last.value("top1")
                 raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_top1 has")
-        if self.probes and [row.epoch for row in self.probes] != [0, *recipe.evaluated_epochs]:
+        if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         return self
 
