@@ -5,6 +5,7 @@ Imports torch and timm only inside its functions.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.spec import ADAMW, Recipe
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
 register = REGISTRY.named
-"""Name an optimiser. Its parameter groups have the weight decay of the recipe, or 0."""
+"""Name an optimiser. A class without a parameter `weight_decay` goes with recipes whose weight decay is 0."""
 
 
 def described() -> dict[str, str]:
@@ -63,6 +64,8 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
     if name not in described():
         raise unknown_name("optimizer", name, described())
     if cls := REGISTRY.by_name().get(name):
+        if recipe.weight_decay and "weight_decay" not in inspect.signature(cls).parameters:
+            raise VitinitError(f"optimizer {name!r} has no weight decay; the recipe is to have weight_decay: 0")
         return cls(groups(model, recipe), lr=recipe.lr, **params)  # type: ignore[call-arg]
     for dropped in ("betas", "eps"):  # by timm, in silence
         if dropped in params and not getattr(get_optimizer_info(name), f"has_{dropped}"):

@@ -17,6 +17,7 @@ from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
 optimizers.register("asgd")(torch.optim.ASGD)  # as a file in the folder does
+optimizers.register("undecayed")(torch.optim.Rprop)
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=1, heads=2, position="learned", pool="token")
 """Of different kinds, and one that timm has not."""
 
@@ -94,3 +96,9 @@ def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw()
             assert (group["weight_decay"] == 0) == (special or parameter.ndim < 2), name
             assert group.get("use_fallback", False) == special, name
     assert not names, "each parameter is in one group"
+
+
+def test_weight_decay_that_an_optimizer_does_not_have_is_refused():
+    with pytest.raises(VitinitError, match=r"optimizer 'undecayed' has no weight decay; .* weight_decay: 0$"):
+        recipe("undecayed")
+    assert optimizers.build(model(), recipe("undecayed", weight_decay=0.0))
