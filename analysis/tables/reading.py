@@ -32,7 +32,7 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
         shown = its["p_holm"] < LEVEL if tested else (its["difference_low"] > 0) | (its["difference_high"] < 0)
         of = its[shown].sort_values("difference", ascending=False)
         gains, losses = of[of["difference"] > 0], of[of["difference"] < 0]
-        text = f"On {column} gains ({how}): {_named(gains)}; losses: {_named(losses[::-1])}."
+        text = f"On {column}, gains ({how}): {_named(gains)}; losses: {_named(losses[::-1])}."
         sizes = [
             detectable(int(n), Interval(low, high))
             for n, low, high in its[["pairs", "difference_low", "difference_high"]].dropna().itertuples(index=False)

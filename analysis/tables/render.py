@@ -36,7 +36,9 @@ def to_latex(table: Table, notes: bool = False) -> str:
     All notes are comments.
     """
     texts = [table.texts[head].tolist() for head in table.heads]
-    width = sum(max(map(len, cells)) + 2 for cells in [table.texts.index.tolist(), *texts])
+    heads = ["", *(part or label for label, part in table.heads)]
+    lines = zip(heads, [table.texts.index.tolist(), *texts], strict=True)
+    width = sum(max(map(len, [_printed(table, head), *cells])) + 2 for head, cells in lines)
     long = len(table.texts) > PAGE
     styler = _styled(table, lambda text: escape_latex(_printed(table, text)), "textbf:--rwrap;")
     latex = styler.to_latex(
@@ -54,6 +56,7 @@ def to_latex(table: Table, notes: bool = False) -> str:
         latex = latex.replace(r"\begin{longtable}", "{\\small\n\\begin{longtable}") + "}\n"
     else:
         latex = latex.replace("\\centering\n", "\\centering\n\\small\n")
+        latex = latex.replace("\n\\begin{tabular}", "\n\\smallskip\n\\begin{tabular}")
         if width > TEXT:
             needs = "booktabs and graphicx"
             latex = latex.replace(r"\begin{tabular}", f"{FITTED}\n\\begin{{tabular}}")

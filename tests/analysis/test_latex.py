@@ -21,7 +21,7 @@ ARTICLE = r"""\documentclass[twocolumn]{article}
 
 @pytest.mark.latex
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex here")
-def test_the_tables_of_every_committed_study_are_set_without_an_error(tmp_path: Path) -> None:
+def test_the_tables_of_every_committed_study_are_set_and_fit(tmp_path: Path) -> None:
     assert main(["--results", str(ROOT / "results/reference"), "--out", str(tmp_path), "--gain"]) == 0
     tables = sorted(tmp_path.rglob("*.tex"))
     assert len(tables) > 30
@@ -32,3 +32,4 @@ def test_the_tables_of_every_committed_study_are_set_without_an_error(tmp_path: 
     command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "article.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout

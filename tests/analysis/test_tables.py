@@ -293,7 +293,7 @@ def test_the_command_writes_its_tables_and_prints_a_reading(tmp_path: Path, caps
     printed = " ".join(capsys.readouterr().out.split())
     low, high = scipy_stats.ttest_1samp([5.0, 6.0, 7.0], 0).confidence_interval()
     said = f"Mimetic by +6.00 (95 % CI +{low:.2f} to +{high:.2f}); losses: none."
-    assert f"On cifar10 gains (uncorrected 95 % intervals): {said}" in printed
+    assert f"On cifar10, gains (uncorrected 95 % intervals): {said}" in printed
     lines = (tmp_path / "out/small.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in lines[4:]] == ["| Kaiming uniform", "| Mimetic", r"| Imp.-3"]
 
