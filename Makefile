@@ -34,11 +34,11 @@ $(VENV)/.with-%: $(READY)
 ffcv: $(VENV)/.with-ffcv ## The loader for data larger than memory (Debian: g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev)
 
 bench-small: setup ## The main job: train six initialisations, print a table
-	@$(ALL_OF) small $(GO_ON) --brief; status=$$?; $(BIN)/python -m analysis.figures --study small --quiet && \
+	@$(ALL_OF) small $(GO_ON) --brief; status=$$?; $(BIN)/python -m analysis.figures --study small && \
 	  $(BIN)/python -m analysis.tables --study small && exit $$status
 bench-smoke: setup ## The same path in seconds
 	$(ALL_OF) smoke --wait && $(BIN)/python -m analysis.tables --study smoke && \
-	  $(BIN)/python -m analysis.figures --study smoke --quiet
+	  $(BIN)/python -m analysis.figures --study smoke
 bench-standard: setup ## The standard protocol, a day; can be resumed
 	$(ALL_OF) standard-mechanism $(GO_ON) && $(ALL_OF) standard-tuning $(GO_ON) && \
 	  $(ALL_OF) standard --seeds 0 --keep-maps --maps-at 20 $(GO_ON) && $(ALL_OF) standard $(GO_ON)

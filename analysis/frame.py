@@ -47,6 +47,10 @@ class Study:
         """The folder that what is computed from the study goes to."""
         return home(self.folders) / self.name
 
+    def out(self, asked: Path | None, name: str, alone: bool) -> Path:
+        """The folder for what is computed from the study: the one asked for, in which each of several has a part."""
+        return asked / ("" if alone else self.name) if asked else self.home / name
+
     @property
     def contrasts(self) -> list[tuple[str, str]]:
         """The rows that the grid compares: the first minus the second."""

@@ -63,14 +63,13 @@ def _run(results: list[Path] | None, name: str | None, baseline: str | None, out
     from vitinit.analysis.figures.drawing import finished
 
     studies = finished(results, name, baseline)
-    root = out or (studies[0].home if name else frame.home(studies[0].folders))
     broken: list[VitinitError] = []
     pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
     for shown in pages:
-        folder = command.folder(root if name else root / shown.study.name)
+        folder = command.folder(shown.study.out(out, "", bool(name)))
         _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
     if not name:
-        _write(root / FILE, pages=pages)
+        _write((out or frame.home(studies[0].folders)) / FILE, pages=pages)
     refuse(broken)
 
 
@@ -95,7 +94,6 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
             broken.append(error)
     if not tables:
         refuse(broken)
-    named = next((table for table in tables if of_contrasts(table)), None)
     own = any((folder / study.name / OWN).is_file() for folder in study.folders)
     tuning = set(study.runs["split"]) == {"val"}
     try:
@@ -103,7 +101,9 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     except VitinitError:  # the words are those of other records, such as the committed ones beneath one's own
         own, text = False, f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
-    paragraphs = answer.splitlines() if own or named or tuning else reading.sentences(tables[0])
+    paragraphs = (
+        answer.splitlines() if own or tuning or any(map(of_contrasts, tables)) else reading.sentences(tables[0])
+    )
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
     lines = [*notes.without_numbers(study), *notes.mixed_code(study), *lines]

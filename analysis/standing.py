@@ -142,7 +142,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
     command.takes_results(parser)
     parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
-    parser.add_argument("--brief", action="store_true", help="the verdict alone")
     args = parser.parse_args(arguments)
     return command.guarded(lambda: _run(args))
 
@@ -156,7 +155,7 @@ def _run(args: argparse.Namespace) -> None:
     if found.looks != plan:
         looks.write(folder, found.looks)
     beside = [frame.load([one.parent], one.name) for one in args.beside if one.is_dir()]
-    command.say([f"{found.row}: {found.verdict}"] if args.brief else lines(found, study, beside))
+    command.say(lines(found, study, beside))
 
 
 if __name__ == "__main__":

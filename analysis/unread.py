@@ -15,14 +15,10 @@ MARK = "†"
 NOTE = "answers by its class token: nothing reads the patches of the last layer"
 
 
-def last_is_unread(run: RunRecord) -> bool:
-    """Return True if nothing reads the patches of the last layer."""
-    return not run.spec.model.reads_patches and run.last.field == OF_LABELS
-
-
 def marked(runs: Iterable[RunRecord]) -> str:
     """Return the suffix of the name of a row."""
-    return f" {MARK}" if any(map(last_is_unread, runs)) else ""
+    unread = any(not run.spec.model.reads_patches and run.last.field == OF_LABELS for run in runs)
+    return f" {MARK}" if unread else ""
 
 
 def with_mark(row: str, run: RunRecord, most: int = 60) -> str:

@@ -69,24 +69,20 @@ def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) 
     names = [drawing.name for drawing in chosen]
     parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
     parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5: in figures-top5")
-    parser.add_argument("--quiet", action="store_true", help="print nothing")
     args = parser.parse_args(arguments)
     studies = finished(args.results, args.study, args.baseline)
     if args.figure:
         chosen = [drawings.get(args.figure)]
     broken: list[VitinitError] = []
+    place, alone = f"{folder}-{args.metric}" if args.metric else folder, len(studies) == 1
     for study in studies:
-        out = study.home / (f"{folder}-{args.metric}" if args.metric else folder)
-        if args.out:
-            out = args.out / study.name if len(studies) > 1 else args.out
-        command.folder(out)
+        out = command.folder(study.out(args.out, place, alone))
         shown, files, said = study.by(args.metric) if args.metric else study, 0, list[str]()
         for drawing, figures in drawn(chosen, shown, args.baseline, broken):
             for file, grid in figures.items():
                 style.save(grid, out / file)
             files += len(figures)
-            if not figures and (len(studies) == 1 or args.figure):
+            if not figures and (alone or args.figure):
                 said.append(f"  not drawn: {drawing.name}: {drawing.why_none}")
-        if not args.quiet:
-            command.say([f"Study {study.name}: {count(files, 'figure')} in {out}", *said])
+        command.say([f"Study {study.name}: {count(files, 'figure')} in {out}", *said])
     refuse(broken)

@@ -68,10 +68,7 @@ def _run(args: argparse.Namespace) -> None:
     broken: list[VitinitError] = []
     for study in studies:
         console.print(study.summary())
-        out = study.home / place
-        if args.out:
-            out = args.out / study.name if len(studies) > 1 else args.out
-        command.folder(out)
+        out = command.folder(study.out(args.out, place, len(studies) == 1))
         # The baseline may be a row of another study: this one then compares with own bases, and its notes say so.
         baseline = args.baseline if args.baseline in study.rows else None
         tables = []

@@ -56,11 +56,11 @@ def to_latex(table: Table, notes: bool = False) -> str:
         latex = latex.replace(r"\begin{longtable}", "{\\small\n\\begin{longtable}") + "}\n"
     else:
         latex = latex.replace("\\centering\n", "\\centering\n\\small\n")
-        latex = latex.replace("\n\\begin{tabular}", "\n\\smallskip\n\\begin{tabular}")
+        before, after = "\\smallskip\n", ""
         if width > TEXT:
-            needs = "booktabs and graphicx"
-            latex = latex.replace(r"\begin{tabular}", f"{FITTED}\n\\begin{{tabular}}")
-            latex = latex.replace(r"\end{tabular}", r"\end{tabular}}")
+            needs, before, after = "booktabs and graphicx", f"{before}{FITTED}\n", "}"
+        latex = latex.replace(r"\begin{tabular}", rf"{before}\begin{{tabular}}")
+        latex = latex.replace(r"\end{tabular}", rf"\end{{tabular}}{after}")
     if styler.columns.nlevels > 1:  # a rule below each label and above its parts
         labels, rules = [label for label, _ in table.heads], ""
         for label in dict.fromkeys(labels):

@@ -11,7 +11,7 @@ from tests.synthetic_masks import dense
 from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
-from vitinit.analysis.unread import last_is_unread
+from vitinit.analysis.unread import MARK, marked
 from vitinit.benchmark.records.record import RunRecord
 
 
@@ -22,8 +22,8 @@ def with_metrics(record: RunRecord, **metrics: float) -> RunRecord:
 
 def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:
     record = with_metrics(done("ConViT"), top5=90.5)
-    assert [last_is_unread(each) for each in (record, record.by("top5"))] == [True, True]
-    assert [last_is_unread(dense("Mimetic", [50.0], pool=pool)) for pool in ("token", "avg")] == [False, False]
+    assert [marked([each]) for each in (record, record.by("top5"))] == [f" {MARK}"] * 2
+    assert [marked([dense("Mimetic", [50.0], pool=pool)]) for pool in ("token", "avg")] == ["", ""]
 
 
 def test_tables_and_figures_show_another_metric_by_its_name(tmp_path: Path) -> None:

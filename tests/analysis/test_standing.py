@@ -97,7 +97,7 @@ def test_no_number_is_given_before_the_first_look_nor_between_two(tmp_path: Path
 def test_an_answer_that_was_given_stands_whatever_comes_after(tmp_path: Path) -> None:
     """More seeds, other numbers at the same seeds: the look at 8 was taken, and is not taken again."""
     first = study(tmp_path, (BASE + 3 + NOISE)[:8], layout=ALONE)
-    command = ["rank-mine", "--results", str(tmp_path), "--brief"]
+    command = ["rank-mine", "--results", str(tmp_path)]
     assert standing.main(command) == 0
     answer = looks.read(tmp_path / "rank-mine")
     assert answer
