@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import random
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -85,7 +85,7 @@ def facts(m: nn.Module) -> list[Any]:
 
 
 def global_state() -> list[Any]:
-    """What code may change for all of the process: random generators, the default type, whether gradients are kept."""
+    """State of the process that code may change: random generators, the default type, whether gradients are kept."""
     drawn = [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]
     return [*drawn, torch.get_default_dtype(), torch.is_grad_enabled()]
 
@@ -110,16 +110,6 @@ def refused(m: nn.Module, says: str, method: Any = None, **asked: Any) -> None:
     assert differing(before, state(m)) == set()
 
 
-@contextmanager
-def registered(name: str, *kinds: Any, **more: Any) -> Iterator[None]:
-    """An adapter with these kinds of attention."""
-    vitinit.register(vitinit.Adapter(name, attention=kinds, **more))
-    try:
-        yield
-    finally:
-        vitinit.unregister(name)
-
-
 def images(count: int = 2, size: int = 32, seed: int = 0) -> Tensor:
     return torch.randn(count, 3, size, size, generator=generator(seed))
 
@@ -134,6 +124,26 @@ def layer_norm(x: np.ndarray, eps: float = 1e-5) -> np.ndarray:
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
 
 
+SIGMAS = 5.0
+"""Allowed sampling errors; the seeds are fixed, so a test that passes once passes always."""
+
+
+def assert_uniform(values: np.ndarray, bound: float) -> None:
+    n, std = values.size, bound / math.sqrt(3)
+    assert bound * (1 - 12 / n) <= np.abs(values).max() <= bound * (1 + 1e-6), "12/n: missed with probability e^-12"
+    assert abs(values.mean()) <= SIGMAS * std / math.sqrt(n)
+    # kurtosis 1.8, so the sample std errs by std * sqrt(0.8 / 4n)
+    assert abs(values.std() - std) <= SIGMAS * std * math.sqrt(0.2 / n)
+
+
+def assert_normal(values: np.ndarray, std: float) -> None:
+    n = values.size
+    assert abs(values.mean()) <= SIGMAS * std / math.sqrt(n)
+    assert abs(values.std() - std) <= SIGMAS * std / math.sqrt(2 * n)
+    within = (np.abs(values) < std).mean()
+    assert abs(within - 0.6827) <= SIGMAS * math.sqrt(0.6827 * 0.3173 / n)
+
+
 def softmax(x: np.ndarray) -> np.ndarray:
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -142,14 +152,9 @@ def softmax(x: np.ndarray) -> np.ndarray:
 def qkv_rows(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W_q, W_k, W_v of a timm ViT layer, each heads x d x D, read off the fused weight by row numbers."""
     attn = m.blocks[layer].attn
-    weight, heads = f64(attn.qkv.weight), attn.num_heads
-    width = weight.shape[1]
-    d = width // heads
-    parts = []
-    for part in range(3):
-        rows = [weight[part * width + h * d : part * width + (h + 1) * d] for h in range(heads)]
-        parts.append(np.stack(rows))
-    return parts[0], parts[1], parts[2]
+    weight = f64(attn.qkv.weight)
+    query, key, value = weight.reshape(3, attn.num_heads, -1, weight.shape[1])
+    return query, key, value
 
 
 def loop_targets(rows: int, columns: int, offsets: list[tuple[int, int]]) -> np.ndarray:
