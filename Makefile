@@ -34,14 +34,14 @@ $(VENV)/.with-%: $(READY)
 ffcv: $(VENV)/.with-ffcv ## The loader for data larger than memory (Debian: g++ python3-dev pkg-config libopencv-dev libturbojpeg0-dev)
 
 bench-small: setup ## The main job: train six initialisations, print a table
-	@$(ALL_OF) small $(GO_ON) --brief; status=$$?; $(BIN)/python -m analysis.figures --study small && \
+	@$(ALL_OF) small $(GO_ON); status=$$?; $(BIN)/python -m analysis.figures --study small && \
 	  $(BIN)/python -m analysis.tables --study small && exit $$status
 bench-smoke: setup ## The same path in seconds
 	$(ALL_OF) smoke --wait && $(BIN)/python -m analysis.tables --study smoke && \
 	  $(BIN)/python -m analysis.figures --study smoke
 bench-standard: setup ## The standard protocol, a day; can be resumed
 	$(ALL_OF) standard-mechanism $(GO_ON) && $(ALL_OF) standard-tuning $(GO_ON) && \
-	  $(ALL_OF) standard --seeds 0 --keep-maps --maps-at 20 $(GO_ON) && $(ALL_OF) standard $(GO_ON)
+	  $(ALL_OF) standard --seeds 0 --keep-maps $(GO_ON) && $(ALL_OF) standard $(GO_ON)
 bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(ALL_OF) catalogue-small-tuning $(GO_ON) && $(ALL_OF) catalogue-small $(GO_ON)
 bench-speed: setup ## Speed of loaders, training, initialisers
@@ -61,7 +61,7 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
 	$(PYTEST) tests/initializers tests/benchmark
 test-gpu: setup ## What can run on a CUDA GPU, where there is one
-	$(PYTEST) -n 0 -ra -m "" -k "cuda or gpu or compile or memory" tests/slow tests/test_gpu.py tests/runners
+	$(PYTEST) -n 0 -ra -m "" -k "cuda or gpu or memory" tests/slow tests/test_gpu.py tests/runners
 
 REV := a9861da4
 goldens: setup ## Bits of initial weights and of training, with the code of REV, on this machine; minutes

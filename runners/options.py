@@ -86,7 +86,6 @@ class LaunchOptions:
     ] = "auto"
     profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
     wait: Annotated[bool, _switch(WHERE, "--wait", "Wait for the jobs, say how they ended.")] = False
-    brief: Annotated[bool, _switch(WHERE, "--brief", "A line per row and dataset, not per run.")] = False
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
     workers: Annotated[int | None, _option(SPEED, "Runs at once. Default: one a core or GPU.", metavar="N", min=1)] = (
@@ -98,13 +97,11 @@ class LaunchOptions:
     loader: Annotated[
         Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
     ] = "auto"
-    compiled: Annotated[bool, _switch(SPEED, "--compile", "Train through torch.compile.")] = False
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
     keep_weights: Annotated[bool, _switch(KEEPING, "--keep-weights", "In weights/RUN_ID.pt.")] = False
     track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None
     probes: Annotated[bool, _option(MEASURING, "Of attention. Default: on.")] = True
     keep_maps: Annotated[bool, _switch(KEEPING, "--keep-maps", "Attention before and after.")] = False
-    maps_at: Annotated[list[int] | None, _option(KEEPING, "Maps after this epoch, too.", metavar="EPOCH", min=1)] = None
     deterministic: Annotated[bool, _switch(SPEED, "--deterministic", "The same bits on a GPU; slower.")] = False
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Named = str | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
-REPEATABLE = ("only", "track", "maps_at")
+REPEATABLE = ("only", "track")
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +171,7 @@ def run(
             grid.unlink()
         raise
     argv = ["vitinit", "run", str(grid), "--results", str(root)]
-    tally = launch(loaded, chosen, Display(Terminal(), chosen.brief), argv)
+    tally = launch(loaded, chosen, Display(Terminal()), argv)
     if tally.exit_code:
         failed = len(tally.failures) + len(tally.failed_before)
         raise VitinitError(

@@ -179,10 +179,6 @@ def set_flags(execution: Execution) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if execution.device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # torch's default: convolutions
-    if execution.compiled:
-        from torch._inductor import config as inductor
-
-        inductor.fallback_random = True  # dropout as without torch.compile, from the seeds of `train`
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import glob
-import importlib.util
 import os
-import shutil
 import sys
 import warnings
 
@@ -34,20 +32,6 @@ def usable_cores() -> tuple[int, ...]:
 def several() -> bool:
     """Return True if this process was started as one of several, by its environment variables."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
-
-
-def lacks_compiler(device: str) -> str:
-    """Return what torch.compile lacks here for a device, `cpu` or `cuda`; empty where it has all it needs.
-
-    On a CPU it builds with $CXX or a default; on a GPU triton builds with $CC, gcc or clang.
-    """
-    if device != "cpu" and importlib.util.find_spec("triton") is None:
-        return "torch.compile needs triton on a GPU, and it is not installed (make setup installs it on Linux)"
-    variable, names = ("CC", ["gcc", "clang"]) if device != "cpu" else ("CXX", ["g++", "clang++"])
-    names = os.environ.get(variable, "").split()[:1] or names
-    if any(map(shutil.which, names)):
-        return ""
-    return f"torch.compile needs {' or '.join(names)} on the PATH, or another compiler that ${variable} names"
 
 
 def gpu_possible() -> bool:

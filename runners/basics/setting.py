@@ -26,8 +26,6 @@ class Execution:
     """On so many machines."""
     micro_batch: int | None = None
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
-    compiled: bool = False
-    """Train through torch.compile."""
     loader: str = "auto"
     """Source of batches: see `loaders.open_data`. A record names the loader that `auto` became."""
 
@@ -51,8 +49,6 @@ class Setting:
     """Measure attention at the beginning and after each epoch: see `benchmark.records.record.Probe`."""
     keep_maps: bool = False
     """Keep attention maps before and after training: see `benchmark.records.maps`."""
-    maps_at: tuple[int, ...] = ()
-    """After these epochs too."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
     retried: dict[str, str] = field(default_factory=dict)

@@ -18,7 +18,7 @@ def run(grid: GridArgument, options: LaunchOptions, seeds: SeedsOption = None, f
     from vitinit.runners.terminal.display import Display
 
     try:
-        tally = launch(load_grid(grid, seeds, fixed), options, Display(console, options.brief))
+        tally = launch(load_grid(grid, seeds, fixed), options, Display(console))
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         raise typer.Exit(130) from None

@@ -1,15 +1,14 @@
-"""The executor `slurm`: runs as jobs of SLURM, handed over and followed from here; and what such a job does."""
+"""Runs as jobs of SLURM: handed over and followed from here; and what such a job does."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
-import signal
 import sys
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,9 +23,10 @@ from vitinit.runners.basics.gpu import BrokenDevice
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, on_signals
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.execute import decided, execute
+from vitinit.runners.launching.execute import execute, record_failure
 from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.plan import Planned, plan
+from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
@@ -40,83 +40,11 @@ from vitinit.slurm.task import export_ranks
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
 
-OUT_OF_MEMORY = r"oom.kill event|exceeded (job )?memory limit"
+OUT_OF_MEMORY = re.compile(r"^slurmstepd.*(oom.kill event|exceeded (job )?memory limit)", re.IGNORECASE | re.MULTILINE)
 """Line that slurmstepd writes into the log of a job that it ends."""
 
 PACKAGES = ("initializers", "benchmark", "slurm", "runners")
 """Packages of `vitinit` that a job imports. Plug-ins and libraries are imported from where they are."""
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Jobs of SLURM, a pack of runs each. They go on when the launcher ends."""
-
-    profile: Profile
-    """Resources that a job requests."""
-    workers: int
-    """Number of runs that a job carries out at once."""
-    cells: list[Cell]
-    """The runs that are to be handed over; others that are waited for are in jobs already."""
-    lock: claims.Claim | None
-    """Keeps other launchers from handing out the study; let go of once the runs are handed over."""
-    wait: bool
-    """Follow the runs to their ends."""
-
-    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
-        """See `execute.Executor`; nothing is yielded unless the runs are waited for."""
-        if self.cells:
-            packs, said = self._packs(setting)
-            display.say(said)
-            folder, job_ids = dispatch(packs, setting, self.workers, self.profile)
-            several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
-            display.say(f"handed to SLURM: job{several}; logs: {folder}")
-            display.say("see: vitinit status, vitinit slurm cancel")
-        if self.lock:
-            self.lock.finish()
-        if self.wait:
-            try:
-                yield from _followed(cells, setting)
-            except KeyboardInterrupt:
-                cancel = f"vitinit slurm cancel {setting.study}"
-                raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
-
-    def shown(self, setting: Setting) -> str:
-        """Return what would be handed over, and the script that sbatch would get, of one array."""
-        packs, said = self._packs(setting)
-        folder = jobs.folder(setting.root, setting.study) / "TIME"
-        return f"{said}\n{script(self.profile, len(packs), folder, setting.study, folder / 'code')}"
-
-    def _packs(self, setting: Setting) -> tuple[list[list[Cell]], str]:
-        """Return the runs of each job, the longest first and dealt out in turn, and one line on them."""
-        from vitinit.runners.launching.preflight import preflight
-
-        work = preflight(self.cells, setting)
-        cells = sorted(self.cells, key=lambda cell: -work[cell.run_id])
-        number = -(-len(cells) // (self.profile.runs_per_job or self.workers))
-        packs = [cells[at::number] for at in range(number)]
-        at_once = f", {self.workers} at once" if self.workers > 1 else ""
-        return packs, (
-            f"{count(len(cells), 'run')} in {count(number, 'job')} of up to {len(packs[0])} on "
-            f"{setting.execution.device}{at_once}; profile {self.profile.name}: {jobs.summary(self.profile)}"
-        )
-
-
-def _followed(cells: list[Cell], setting: Setting) -> Iterator[End]:
-    """Yield the end of each run, until none of them is queued or live."""
-    store, left, quiet = Store(setting.root), {cell.run_id: cell for cell in cells}, 0
-    reasons: dict[str, str] = {}
-    while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
-        time.sleep(LOOK_S)
-        planned, _ = plan(Grid(setting.study, "", list(left.values()), []), store, setting.data_dir)
-        reasons = {item.cell.run_id: item.reason for item in planned}
-        for item in planned:
-            end = store.outcome(setting.study, item.cell.run_id) if item.state in ("done", "failed") else None
-            if isinstance(end, RunRecord | FailureRecord):
-                del left[end.run_id]
-                yield end
-        quiet = 0 if {"queued", "live"} & {item.state for item in planned} else quiet + 1
-    for cell in left.values():
-        yield Unfinished(cell.run_id, "stopped", reasons[cell.run_id] or "no job of it is left")
 
 
 @dataclass(frozen=True)
@@ -129,20 +57,45 @@ class Pack:
     """Number of runs carried out at once."""
 
 
-def dispatch(packs: list[list[Cell]], setting: Setting, workers: int, profile: Profile) -> tuple[Path, list[str]]:
-    """Hand runs to the cluster, a pack a job, with a copy of the code; return the folder of their logs and the job ids.
+def packed(cells: list[Cell], setting: Setting, profile: Profile, workers: int) -> tuple[list[Pack], str]:
+    """Return the runs of each job, the longest first and dealt out in turn, and one line on them."""
+    work = preflight(cells, setting)
+    cells = sorted(cells, key=lambda cell: -work[cell.run_id])
+    number = -(-len(cells) // (profile.runs_per_job or workers))
+    packs = [Pack(tuple(cells[at::number]), setting, workers) for at in range(number)]
+    at_once = f", {workers} at once" if workers > 1 else ""
+    return packs, (
+        f"{count(len(cells), 'run')} in {count(number, 'job')} of up to {len(packs[0].cells)} on "
+        f"{setting.execution.device}{at_once}; profile {profile.name}"
+    )
+
+
+def shown(cells: list[Cell], setting: Setting, profile: Profile, workers: int) -> str:
+    """Return what would be handed over, and the script that sbatch would get, of one array."""
+    packs, said = packed(cells, setting, profile, workers)
+    folder = jobs.folder(setting.root, setting.study) / "TIME"
+    return f"{said}\n{script(profile, len(packs), folder, setting.study, folder / 'code')}"
+
+
+def hand_over(cells: list[Cell], setting: Setting, profile: Profile, workers: int, display: Display) -> None:
+    """Hand runs to the cluster, a pack a job, with a copy of the code. The jobs go on when the launcher ends.
 
     Raises:
         SlurmError: the cluster does not answer.
         Refused: it has taken some of the jobs only.
         VitinitError: the results folder cannot be written, or the code has been changed since `setting` was made.
     """
-    written = now()
+    packs, said = packed(cells, setting, profile, workers)
+    display.say(said)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
-    name, code = f"{setting.study}-{folder.name[-6:]}", folder / "code"
+    name, code, written = f"{setting.study}-{folder.name[-6:]}", folder / "code", now()
     job_ids: list[str] = []
     refused = None
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt  # what was submitted is cancelled, as nobody would know of it
+
     try:
         for package in PACKAGES:
             here, there = (root / "vitinit" / package for root in (IMPORTED_FROM, code))
@@ -150,37 +103,48 @@ def dispatch(packs: list[list[Cell]], setting: Setting, workers: int, profile: P
         shutil.copy(IMPORTED_FROM / "vitinit" / "__init__.py", code / "vitinit")
         if source_hash(code / "vitinit") != setting.code["source"]:
             raise VitinitError("the code has been changed while this command was at work; call it again")
-        arguments = [Pack(tuple(cells), setting, workers) for cells in packs]
         try:
-            with _interruptible():
-                job_ids = submit(carry_out_pack, arguments, profile, folder, name=name, code=code)
+            with on_signals(Stop(interrupt)):
+                job_ids = submit(carry_out_pack, packs, profile, folder, name=name, code=code)
         except Refused as error:
             refused, job_ids = error, error.submitted
-        taken = zip(job_ids, packs, strict=False)  # fewer when the cluster refused the others
-        by_job = {job_id: tuple(cell.run_id for cell in cells) for job_id, cells in taken}
-        dispatched = jobs.Dispatch(written=written, name=name, profile=profile.name, code=str(code), jobs=by_job)
-        jobs.write(folder, dispatched)
+        run_ids = [tuple(cell.run_id for cell in pack.cells) for pack in packs]
+        taken = zip(job_ids, run_ids, strict=False)  # fewer when the cluster refused the others
+        handed = [jobs.Job(job_id=i, name=name, written=written, folder=folder, run_ids=runs) for i, runs in taken]
+        jobs.write(folder, tuple(handed))
     except OSError as error:
         slurm_jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
     if refused:
         raise refused
-    return folder, job_ids
+    several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
+    display.say(f"handed to SLURM: job{several}; logs: {folder}")
+    display.say("see: vitinit status, vitinit slurm cancel")
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """A closed terminal and `kill` are as Ctrl-C here: what was submitted is cancelled, as nobody would know of it."""
+class Followed:
+    """Runs that were handed over: they are waited for here."""
 
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `execute.Executor`; yields the end of each run, until none of them is queued or live."""
+        store, left, quiet = Store(setting.root), {cell.run_id: cell for cell in cells}, 0
+        reasons: dict[str, str] = {}
+        try:
+            while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
+                time.sleep(LOOK_S)
+                planned, _ = plan(Grid(setting.study, "", list(left.values()), []), store, setting.data_dir)
+                reasons = {item.cell.run_id: item.reason for item in planned}
+                for item in planned:
+                    end = store.outcome(setting.study, item.cell.run_id) if item.state in ("done", "failed") else None
+                    if isinstance(end, RunRecord | FailureRecord):
+                        del left[end.run_id]
+                        yield end
+                quiet = 0 if {"queued", "live"} & {item.state for item in planned} else quiet + 1
+        except KeyboardInterrupt:
+            cancel = f"vitinit slurm cancel {setting.study}"
+            raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
+        for run_id in left:
+            yield Unfinished(run_id, "stopped", reasons[run_id] or "no job of it is left")
 
 
 def carry_out_pack(pack: Pack) -> None:
@@ -191,7 +155,7 @@ def carry_out_pack(pack: Pack) -> None:
     so for ever. On a node whose GPU does not compute no run has failed: the job asks to be started again.
     """
     stop, before = Stop(), _reached(pack)
-    rank = os.environ.get("SLURM_PROCID", "0")
+    leads = os.environ.get("SLURM_PROCID", "0") == "0"
     with on_signals(stop, impatient=False):
         try:
             _carry_out(pack, stop)
@@ -201,17 +165,17 @@ def carry_out_pack(pack: Pack) -> None:
             print(error, flush=True)
             sys.exit(0 if lost.requeue() else 1)
         except VitinitError as error:
-            if rank == "0":
+            if leads:
                 _record_failures(pack, pack.cells, "VitinitError", str(error))
             raise
-    if not stop.reason or rank != "0":
+    if not stop.reason or not leads:
         return  # rank 0 speaks for the job; to end as failed before it has would end it
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
-    preempted = persistently(slurm_jobs.preempted_current)
-    if preempted or (stop.reason.startswith("SIGUSR2") and _reached(pack) != before):
+    at_limit = stop.reason.startswith("SIGUSR2")
+    if persistently(slurm_jobs.preempted_current) or (at_limit and _reached(pack) != before):
         if persistently(slurm_jobs.requeue_current):
             sys.exit(0)
-    elif stop.reason.startswith("SIGUSR2"):
+    elif at_limit:
         job_id = slurm_jobs.current()
         begun = [cell for cell in pack.cells if (owner := claims.last(_folder(pack, cell))) and owner.job == job_id]
         message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
@@ -243,22 +207,17 @@ def _folder(pack: Pack, cell: Cell) -> Path:
 
 def _reached(pack: Pack) -> set[str]:
     """Return the progress of a pack: its records, and the names of its checkpoints, which hold the step."""
-    store, study = Store(pack.setting.root), pack.setting.study
-    found = set()
+    store, found = Store(pack.setting.root), set()
     for cell in pack.cells:
-        recorded = store.outcome(study, cell.run_id)
+        recorded = store.outcome(pack.setting.study, cell.run_id)
         found |= {f"{cell.run_id} {recorded.status} {recorded.written}"} if recorded else set()
         found |= {str(path) for path in _folder(pack, cell).glob("step-*.ckpt")}
     return found
 
 
 def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str) -> None:
-    """Some of a pack's runs have failed for one reason; those that another job is carrying out have not."""
-    store, setting = Store(pack.setting.root), pack.setting
     for cell in cells:
-        with suppress(claims.Taken), claims.held(_folder(pack, cell), Stop()):
-            if not decided(store.outcome(setting.study, cell.run_id), setting.retried):
-                store.write(failure(cell, setting, error, message))
+        record_failure(cell, pack.setting, error, message)
 
 
 def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iterator[Planned]:
@@ -266,23 +225,17 @@ def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iter
 
     They would do so again.
     """
-    handed = jobs.look(setting.root, setting.study).handed
+    handed = jobs.handed(jobs.look(setting.root, setting.study))
     for item in planned:
         run_id = item.cell.run_id
         job, owner = handed.get(run_id), claims.last(claims.folder(setting.root, setting.study, run_id))
-        # the job's other runs had not begun, or have been saved and let go of;
-        # without an accounting, or without cgroups, only the job's log tells
-        if (
-            item.state == "to do"
-            and job
-            and owner
-            and not owner.released
-            and owner.job == job.job_id
-            and ("OUT_OF_MEMORY" in item.reason or jobs.log_tells(job, OUT_OF_MEMORY))
-        ):
-            message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
-            failed = contents.failed[run_id] = failure(item.cell, setting, "OutOfMemory", message)
-            Store(setting.root).write(failed)
-            yield replace(item, state="failed", reason=f"{failed.error}: {message}")
-        else:
-            yield item
+        # the job's other runs had not begun, or have been saved and let go of
+        if item.state == "to do" and job and owner and not owner.released and owner.job == job.job_id:
+            # without an accounting, or without cgroups, only the job's log tells
+            logs = [path.read_text("utf-8", "replace") for path in slurm_jobs.log_files(job.folder, job.job_id)]
+            if "OUT_OF_MEMORY" in item.reason or any(map(OUT_OF_MEMORY.search, logs)):
+                message = f"its job {job.job_id} on {owner.host} used more memory than it had asked for"
+                failed = contents.failed[run_id] = failure(item.cell, setting, "OutOfMemory", message)
+                Store(setting.root).write(failed)
+                item = replace(item, state="failed", reason=f"{failed.error}: {message}")
+        yield item

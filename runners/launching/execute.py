@@ -14,14 +14,15 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
-from vitinit.runners.basics.setting import End, Setting
+from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
 
 
 class Executor(Protocol):
-    """Place where runs are carried out: `inline.Inline`, `local.Local` or `cluster.Cluster`."""
+    """Place where runs are carried out: `inline.Inline`, `local.Local` or `cluster.Followed`."""
 
     def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
         """Carry runs out, tell the display what they say on the way, and yield how each ended.
@@ -126,6 +127,23 @@ def came_free(cells: list[Cell], setting: Setting, stop: Stop) -> list[Cell]:
             return free
         time.sleep(1)
     return []
+
+
+def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> End:
+    """Record that a run has failed, unless it is recorded already, or another launcher has it."""
+    store = Store(setting.root)
+    try:
+        with claims.held(claims.folder(setting.root, setting.study, cell.run_id), Stop()) as claim:
+            recorded = store.outcome(setting.study, cell.run_id)
+            if isinstance(recorded, RunRecord):
+                claim.finish()
+            if isinstance(recorded, RunRecord | FailureRecord) and decided(recorded, setting.retried):
+                return recorded
+            failed = failure(cell, setting, error, message)
+            store.write(failed)
+            return failed
+    except claims.Taken as taken:
+        return Unfinished(cell.run_id, "elsewhere", str(taken))
 
 
 def check_writable(folder: Path) -> None:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -17,15 +16,11 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.machine import gpu_slots
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
-from vitinit.runners.launching.execute import decided
-from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.launching.execute import record_failure
 from vitinit.runners.terminal.display import Display
 
 END_S = 10.0
@@ -104,19 +99,13 @@ def fork_server() -> ForkServerContext:
 
     It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
     signals blocked, and a run unblocks them when it can handle them.
-
-    Raises:
-        VitinitError: the folder for temporary files cannot hold its socket, as where its path is over 80 letters long.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    folder = tempfile.gettempdir()
-    said = f"cannot start a process for the runs: the folder for temporary files, {folder}, holds no socket"
     try:
-        with os_errors(f"{said} (set TMPDIR to another)"):
-            forkserver.ensure_running()
+        forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
@@ -162,20 +151,7 @@ def _died(run: _Running, setting: Setting) -> End:
     how = f"its process was killed by {number.name}" if number else f"its process ended with exit code {code}"
     if number in SIGNALS:
         return Unfinished(run_id, "stopped", f"{how} before it had begun")
-    store = Store(setting.root)
-    try:
-        with claims.held(claims.folder(setting.root, setting.study, run_id), Stop()) as claim:
-            recorded = store.outcome(setting.study, run_id)
-            if isinstance(recorded, RunRecord):
-                claim.finish()
-            if isinstance(recorded, RunRecord | FailureRecord) and decided(recorded, setting.retried):
-                return recorded  # it has said itself what went wrong
-            said = f"{how}{' (out of memory?)' if number == signal.SIGKILL else ''}"
-            outcome = failure(run.cell, setting, "ProcessDied", said)
-            store.write(outcome)
-            return outcome
-    except claims.Taken as taken:
-        return Unfinished(run_id, "elsewhere", str(taken))
+    return record_failure(run.cell, setting, "ProcessDied", how + " (out of memory?)" * (number == signal.SIGKILL))
 
 
 def _stop(running: dict[Connection, _Running], display: Display, grace_s: float) -> None:

@@ -27,8 +27,6 @@ class Planned:
     state: State
     reason: str = ""
     """Executor, queue, cause of a skip or failure, or the checkpoint to resume from."""
-    silent: bool = False
-    """It was handed to a cluster that does not answer now."""
 
     def __str__(self) -> str:
         return f"{self.cell.describe()}: {self.reason}"
@@ -61,7 +59,7 @@ def plan(
     folders = {folder.name: folder for folder in claims.folder(store.root, grid.name, "any").parent.glob("*")}
     owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.live(folder))}
     look = jobs.look(store.root, grid.name)
-    handed = look.handed
+    handed, over = jobs.handed(look), {job.job_id for job in look if not job.state and not job.silence}
     contents = store.read(grid.name)
     why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
 
@@ -69,15 +67,15 @@ def plan(
         run_id = cell.run_id
         if run_id in contents.done:
             return Planned(cell, "done")
-        if run_id in owners and not look.over(owners[run_id].job):
+        if run_id in owners and owners[run_id].job not in over:
             return Planned(cell, "live", owners[run_id].describe())
         job, failed = handed.get(run_id), contents.failed.get(run_id)
         if job and not (failed and failed.written >= job.written):
-            if job.job_id in look.states:
-                return Planned(cell, "queued", jobs.describe(job, look.states[job.job_id]))
-            if look.silence:  # not to know is no reason to hand it out again
-                asked = f"was handed out as job {job.job_id}; cannot ask: {look.silence}"
-                return Planned(cell, "queued", asked, silent=True)
+            if job.state:
+                return Planned(cell, "queued", job.describe())
+            if job.silence:  # not to know is no reason to hand it out again
+                gone = f"if that cluster is gone for good, remove {jobs.folder(store.root, grid.name)}"
+                return Planned(cell, "queued", f"was handed out as job {job.job_id}; {job.silence} ({gone})")
         if reason := cell.misfit or why_not(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:
@@ -91,7 +89,7 @@ def plan(
         for item in found
         if item.state == "to do" and item.cell.run_id in handed
     }
-    ended = jobs.ended(set(gone.values()))
+    ended = jobs.ended(gone.values())
     for at, item in enumerate(found):
         if job := gone.get(item.cell.run_id):
             said = "; ".join(filter(None, (ended[job.job_id], item.reason)))

@@ -47,10 +47,10 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     """Return the execution settings of a repetition: as recorded, or else on another device.
 
     Raises:
-        VitinitError: it was on a device that is not here, or compiled, for which there is no compiler; or the record
-            does not say on how many threads, or says more than there can be: then it is damaged or made up.
+        VitinitError: it was on a device that is not here; or the record does not say on how many threads, or says more
+            than there can be: then it is damaged or made up.
     """
-    from vitinit.runners.basics.machine import MOST_THREADS, cores, default_device, lacks_compiler
+    from vitinit.runners.basics.machine import MOST_THREADS, cores, default_device
     from vitinit.runners.basics.setting import Execution
 
     recorded, loader = str(record.execution.get("device")).partition(":")[0], record.execution.get("loader")
@@ -62,16 +62,12 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     count = record.execution.get("threads") if chosen == recorded else cores()
     if type(count) is not int or not 0 < count <= MOST_THREADS:
         raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}")
-    compiled = record.execution.get("compiled") is True
-    if compiled and (lacking := lacks_compiler(chosen)):
-        raise VitinitError(f"the run was compiled: {lacking}")
     return Execution(
         device=chosen,
         threads=count,
         executor="inline",
         deterministic=record.execution.get("deterministic") is True,
         micro_batch=record.execution.get("micro_batch"),
-        compiled=compiled,
         # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
         loader=loader if loader in ("resident", "full-size") else "auto",
     )

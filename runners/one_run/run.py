@@ -43,7 +43,7 @@ TRIED = 2
 """As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
-ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
+ROUNDING = ("processes", "nodes", "micro_batch", "loader")
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
 
 
@@ -94,7 +94,6 @@ def run(
         between_steps,
         world,
         this.execution.micro_batch,
-        this.execution.compiled,
     )
     return this.record(checkpoints.report) if checkpoints else None
 
@@ -214,7 +213,7 @@ class Run:
         if self.unmeasured:
             report(f"attention is not measured: {self.unmeasured}")
         elif has_attention(model):
-            maps_at = (0, *setting.maps_at, spec.recipe.epochs) if keeps else ()
+            maps_at = (0, spec.recipe.epochs) if keeps else ()
             observer = Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, report)
             if self.observed is None:
                 observer.targets_LHNN = self.targets_LHNN

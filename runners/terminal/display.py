@@ -1,15 +1,13 @@
-"""Live progress in the terminal: runs done, epoch, score, time left; a line per finished run, or a row and dataset."""
+"""Live progress in the terminal: runs done, epoch, score, time left; a line per finished run."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter, defaultdict
 
 from rich.progress import BarColumn, Progress, TextColumn
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.metrics.registry import metric_label
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import count, printable
@@ -17,15 +15,12 @@ from vitinit.runners.basics.setting import Event, Unfinished
 
 
 class Display:
-    """A context manager; tell it what a run says, and what ends. Without `bar` it prints lines only."""
+    """A context manager; tell it what a run says, and what ends."""
 
-    def __init__(self, console: Terminal, brief: bool = False) -> None:
+    def __init__(self, console: Terminal) -> None:
         self.console = console
-        self._brief = brief
-        """Finished runs of one row and dataset are one line, once the last of them has ended."""
-        self._finished: dict[tuple[str, str], list[RunRecord]] = defaultdict(list)
         columns = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[done]", "fields[said]"))
-        self._progress = Progress(next(columns), BarColumn(), next(columns), console=console, transient=brief)
+        self._progress = Progress(next(columns), BarColumn(), next(columns), console=console)
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
         self._before: dict[str, float] = {}
@@ -41,10 +36,6 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def bar(self, shown: bool) -> None:
-        """Show a progress bar where the terminal can, or lines only."""
-        self._progress.disable = not shown
-
     def say(self, text: str, style: str = "", whole: bool = False) -> None:
         """Print a line, `whole` where it is not to be folded.
 
@@ -57,8 +48,6 @@ class Display:
         """Announce all runs, with how long each takes by run_id, in any unit."""
         self._cells = {cell.run_id: cell for cell in cells}
         self._work = work
-        self._open = Counter(cell.place for cell in cells)
-        """Runs that have not ended, by row and column."""
         self._all = self._progress.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
 
@@ -86,11 +75,9 @@ class Display:
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
-        run_id, place = outcome.run_id, self._cells[outcome.run_id].place
+        run_id = outcome.run_id
         if isinstance(outcome, FailureRecord):
             self._say_of(run_id, f"failed, {outcome.error}: {outcome.message}", "red")
-        elif isinstance(outcome, RunRecord) and self._brief:
-            self._finished[place].append(outcome)
         elif isinstance(outcome, RunRecord):
             epochs = count(len(outcome.history), "epoch")
             self._say_of(run_id, f"{outcome.last.scored(2)}, {epochs}, {outcome.seconds:.0f} s")
@@ -99,11 +86,6 @@ class Display:
         if outcome.status != "stopped":
             self._share[run_id] = 1.0
             self._ended += 1
-        self._open[place] -= 1
-        if (runs := self._finished[place]) and not self._open[place]:
-            mean = sum(run.last.score or 0.0 for run in runs) / len(runs)
-            label, seconds = metric_label(runs[0].last.metric), sum(run.seconds for run in runs)
-            self.say(f"{', '.join(place)}: {label} {mean:.2f}% ({count(len(runs), 'seed')}), {seconds:.0f} s")
         self._update()
 
     def _say_of(self, run_id: str, text: str, style: str = "") -> None:

@@ -135,7 +135,6 @@ def train(
     between_steps: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
-    compiled: bool = False,
 ) -> None:
     """Train to the last epoch and evaluate on all held-out images after the epochs that the recipe says.
 
@@ -151,7 +150,6 @@ def train(
             raises ends the training.
         world: the processes that train together.
         micro_batch: at most this many images at once in this process; None: all of its part of a batch.
-        compiled: train through `torch.compile`; evaluation stays as it is.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
@@ -159,8 +157,7 @@ def train(
     model, recipe, device = training.model, training.recipe, loader.device
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices), tensor_floats(recipe.precision):
-        forward: nn.Module = torch.compile(model, dynamic=False) if compiled else model  # type: ignore[assignment]
-        parallel = warmed_up(world.parallel(forward), training, loader.image_size)
+        parallel = warmed_up(world.parallel(model), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)

@@ -62,7 +62,7 @@ def run(grid: dict[str, Any]) -> dict[str, State]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "weights.yaml").write_text(json.dumps(grid))
-        options = "--device cpu --executor inline --keep-weights --no-probes --brief"
+        options = "--device cpu --executor inline --keep-weights --no-probes"
         said = answer(f"vitinit run {folder}/weights.yaml --results {name} --data-dir {name} {options}")
         assert said.endswith("exit 0\n"), said
         runs = vitinit.records("weights", folder)

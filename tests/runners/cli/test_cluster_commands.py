@@ -35,7 +35,7 @@ def test_a_dry_run_shows_runs_jobs_device_and_a_script_that_bash_takes(vitinit, 
     Path("mine.yaml").write_text("account: 0123\ngpus: 1\ngpu_option: gpus\nruns_per_job: 3\nsetup: module load cuda\n")
     code, out, err = vitinit(*DRY, "--profile", "mine.yaml")
     assert (code, err) == (0, "")
-    assert "6 runs in 2 jobs of up to 3 on cuda; profile mine: " in out
+    assert "6 runs in 2 jobs of up to 3 on cuda; profile mine\n" in out
     assert {"account": "0123", "gpus": "1", "array": "0-1%2", "job-name": "smoke"}.items() <= options(out).items()
     script = out[out.index("#!") :]
     assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
@@ -52,8 +52,8 @@ def test_runs_of_a_cluster_that_does_not_answer_are_left(tmp_path, vitinit, monk
     hand_out(Path("results/local"), "2026-01-01", "tiny", job_7=[cell.run_id for cell in grid.load(path).cells])
     monkeypatch.setenv("PATH", "/nowhere")
     code, out, err = vitinit("run", path, "--executor", "inline")
-    said = "queued, 2 runs: was handed out as job 7; cannot ask: there is no squeue here"
-    gone = f"if that cluster is gone for good: remove {tmp_path}/results/local/tiny/jobs"
+    said = "queued, 2 runs: was handed out as job 7; squeue: No such file or directory"
+    gone = "if that cluster is gone for good, remove "
     assert (code, said in out, gone in out, "nothing to do: 2 runs: 2 queued" in out) == (0, True, True, True), (
         out + err
     )
@@ -66,13 +66,13 @@ def test_a_run_is_handed_over_once_with_a_copy_of_the_code(tmp_path, vitinit, cl
     run = ("run", path, "--executor", "slurm", "--only", "row=Mimetic")
     code, out, err = vitinit(*run)
     assert (code, "handed to SLURM: job 7; logs: " in out) == (0, True), out + err
-    ((folder, dispatched),) = jobs.dispatches(Path("results/local"), "tiny")
+    (handed,) = jobs.look(Path("results/local"), "tiny")
     (cell,) = (cell for cell in grid.load(path).cells if cell.row == "Mimetic")
-    assert dispatched.jobs == {"7": (cell.run_id,)}
-    assert (folder / "code/vitinit/runners/launching/cluster.py").exists()
-    cluster_says(squeue=f"echo '7|PENDING|1:00||{dispatched.name}|Priority'", sbatch="echo Submitted batch job 8")
+    assert (handed.job_id, handed.run_ids) == ("7", (cell.run_id,))
+    assert (handed.folder / "code/vitinit/runners/launching/cluster.py").exists()
+    cluster_says(squeue=f"echo '7|PENDING|1:00||{handed.name}|Priority'", sbatch="echo Submitted batch job 8")
     code, out, err = vitinit(*run)
     assert (code, "job 8" in out, "nothing to do: 1 run: 1 queued" in out) == (0, False, True), out + err
-    cluster_says(squeue="true", sacct=f"echo '7|FAILED|1:0|{dispatched.name}'", scancel="exit 1")
+    cluster_says(squeue="true", sacct=f"echo '7|FAILED|1:0|{handed.name}'", scancel="exit 1")
     assert "to do, 1 run: job 7 ended: FAILED, exit code 1:0" in vitinit("status", path)[1]
     assert "no job of it is left to cancel" in vitinit("slurm", "cancel", path)[1]

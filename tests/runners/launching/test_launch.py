@@ -187,8 +187,10 @@ def test_the_time_of_runs_like_these_is_what_records_of_this_machine_say(tmp_pat
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
     folder = jobs.folder(root, study) / written
     folder.mkdir(parents=True)
-    by_job = {job.removeprefix("job_"): tuple(ids) for job, ids in run_ids.items()}
-    jobs.write(folder, jobs.Dispatch(written=written, name=f"{study}-{written}", profile="p", code="c", jobs=by_job))
+    fields = {"name": f"{study}-{written}", "written": written, "folder": folder}
+    jobs.write(
+        folder, tuple(jobs.Job(job_id=i.removeprefix("job_"), run_ids=ids, **fields) for i, ids in run_ids.items())
+    )
     return folder
 
 
@@ -197,13 +199,12 @@ def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, clust
     cluster_says(
         squeue="echo '7_0|RUNNING|5:00|node1|somebody-elses|None'", sacct="echo '7_0|FAILED|1:0|somebody-elses'"
     )
-    look = jobs.look(tmp_path, "study")
-    assert look.states == {}
-    assert jobs.ended(look.jobs) == {"7_0": "job 7_0 has gone, and the cluster does not say how"}
+    (found,) = jobs.look(tmp_path, "study")
+    assert found.state is None
+    assert jobs.ended([found]) == {"7_0": "job 7_0 has gone, and the cluster does not say how"}
     cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
-    look = jobs.look(tmp_path, "study")
-    described = jobs.describe(look.handed["a"], look.states["7_0"])
-    assert described == "waits for its turn in job 7_0 on node1, which has 5:00 left"
+    handed = jobs.handed(jobs.look(tmp_path, "study"))
+    assert handed["a"].describe() == "in job 7_0, running on node1, 5:00 left"
 
 
 def states(cells, root: Path) -> dict[str, tuple[str, str]]:
@@ -248,7 +249,7 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-2026-01-01'")
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "2026-01-01", job_7_0=[run_id])
-    assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED")
+    assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
     cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
     assert states(cells, tmp_path)[run_id][0] == "live"
 

@@ -66,14 +66,13 @@ def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tm
     assert Store(where.root).outcome("faults", cell.run_id) is None
 
 
-def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monkeypatch):
+def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path):
     """Another code and execution from the second of three sessions on; the time is that of all three."""
-    monkeypatch.setattr(torch, "compile", lambda model, **options: model)
     cell, before = (
         Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
         replace(on_device(tmp_path, "cpu"), code={"source": "one"}),
     )
-    execution = replace(before.execution, compiled=True, micro_batch=20)
+    execution = replace(before.execution, micro_batch=20)
     since = replace(before, code={"source": "another"}, execution=execution)
     stopped_after(1, cell, before)
     stopped_after(2, cell, since)
@@ -81,7 +80,6 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path, monke
     (change,) = end.environment["changed_while_running"]
     assert change["from_step"] == 2
     assert change["changed"]["source"] == ["one", "another"]
-    assert change["changed"]["execution.compiled"] == [False, True]
     assert change["changed"]["execution.micro_batch"] == [None, 20]
     assert len(end.sessions) == 3
     assert end.seconds == pytest.approx(sum(session.seconds for session in end.sessions))

@@ -79,7 +79,7 @@ class Study:
         until(lambda: len(self.records) == count)
 
     def jobs(self) -> list[str]:
-        return [job_id for _, dispatch in jobs.dispatches(self.root, "study") for job_id in dispatch.jobs]
+        return [job.job_id for job in jobs.look(self.root, "study")]
 
 
 def same_bits(found: dict, expected: dict) -> None:
@@ -139,7 +139,7 @@ def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states:
     for accident in (scancel, kill_the_worker, kill_slurmd):
         owner = study.until_trained(owner.epoch + 1)
         accident(slurm, study, owner)
-        until(lambda: not jobs.look(study.root, "study").states)
+        until(lambda: not any(job.state for job in jobs.look(study.root, "study")))
         until(lambda: not study.live())
         status = study.vitinit("status", "study.yaml")
         assert re.search(rf"to do, \d runs?: job \d+ ({states})", status), status

@@ -51,7 +51,7 @@ def test_many_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
     assert record.execution["executor"] == "slurm"
     assert record.environment["slurm"]["job_partition"] == "main"
     assert {len(record.sessions) for record in study.records.values()} == {1}
-    (folder,) = {folder for folder, _ in jobs.dispatches(study.root, "study")}
+    (folder,) = {job.folder for job in jobs.look(study.root, "study")}
     lines = "".join(path.read_text() for path in folder.glob("*_log.out")).splitlines()
     trained = [line.split()[-1] for line in lines if ": top-1 " in line]
     assert sorted(trained) == sorted(run_id[:8] for run_id in study.records)
@@ -79,7 +79,7 @@ HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.s
 def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path):
     study = Study(tmp_path, HUNGRY, memory="4G")
     study.submit()
-    until(lambda: study.jobs() and not jobs.look(study.root, "study").states)
+    until(lambda: study.jobs() and not any(job.state for job in jobs.look(study.root, "study")))
     text = study.submit(code=1)
     assert "1 run failed before; --retry-failed runs" in text
     assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
