@@ -1,4 +1,4 @@
-"""What a GPU must do, through the command line: every family, resumes, repeats, runs beside one another."""
+"""Runs on a real GPU, through the command line: every family, repeats, runs beside one another."""
 
 from __future__ import annotations
 

@@ -95,10 +95,12 @@ def recipe(**fields) -> Recipe:
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, device):
+@pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in DEVICES), ("cpu", 3)])
+def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, device, threads, one_thread):
+    torch.set_num_threads(threads)
     shown = list(make_loader(data, recipe(rand_augment=PAPERS), 3, torch.device(device)).train(1, first_step=1))
     order = make_loader(data, recipe(), 3, CPU).order(1)
+    assert torch.get_num_threads() == threads
     assert len(shown) == 2
     for step, (images, labels) in enumerate(shown, 1):
         numbers = order[48 * step : 48 * (step + 1)]

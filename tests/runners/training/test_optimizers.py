@@ -10,9 +10,10 @@ import torch
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 
-from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
+from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import Recipe
@@ -26,14 +27,15 @@ from vitinit.runners.training.train import Training, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
+OURS = {"adamw": torch.optim.AdamW, "asgd": torch.optim.ASGD}
 optimizers.register("asgd")(torch.optim.ASGD)  # as a file in the folder does
 optimizers.register("undecayed")(torch.optim.Rprop)
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=1, heads=2, position="learned", pool="token")
-"""Of different kinds, and one that timm has not."""
+GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 2, "width": 16})
 
 
-def model() -> nn.Module:
-    built = build_model(MODEL, 2)
+def model(spec: ModelSpec = MODEL) -> nn.Module:
+    built = build_model(spec, 2)
     initialize(built, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
     return built
 
@@ -51,19 +53,21 @@ def data() -> Data:
     return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
 
 
-@pytest.mark.parametrize("optimizer", ["lion", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "nadamw", "asgd"])
-def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any) -> None:
+@pytest.mark.parametrize("spec", [MODEL, GATED], ids=["vit", "convit"])
+@pytest.mark.parametrize("optimizer", ["adamw", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "lion", "asgd"])
+def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any, spec: ModelSpec) -> None:
     """Decay groups, optimiser, schedule and loss by timm and torch alone, on the same batches."""
-    settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch")
+    adamw = {"betas": (0.8, 0.95), "eps": 1e-4} if optimizer == "adamw" else {}
+    settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch", **adamw)
     loader = ResidentLoader(data, settings, 0, CPU)
-    training = Training(model(), settings, loader.steps, CPU)
+    training = Training(model(spec), settings, loader.steps, CPU)
     train(training, loader, 0)
 
-    by_hand = model().train()
+    by_hand = model(spec).train()
     named = dict(optimizer) if isinstance(optimizer, dict) else {"name": optimizer}
-    if optimizer == "asgd":
+    if str(optimizer) in OURS:
         groups = timm.optim.param_groups_weight_decay(by_hand, 0.1, True, {"pos_embed", "cls_token"})
-        made: Any = torch.optim.ASGD(groups, lr=3e-3)
+        made: Any = OURS[optimizer](groups, lr=3e-3, **adamw)
     else:
         made = timm.optim.create_optimizer_v2(by_hand, named.pop("name"), lr=3e-3, weight_decay=0.1, **named)
     schedule = CosineLRScheduler(

@@ -26,7 +26,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU = torch.device("cpu")
 MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 MIXER = resolve_model({"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 2})
-GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 2, "width": 16})
 
 
 def split(n: int, seed: int) -> Split:
@@ -107,36 +106,6 @@ def test_evaluation_counts_every_test_image_once(data):
     assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
 
 
-LEARNED = MODEL.model_copy(update={"position": "learned", "pool": "token"})
-
-
-@pytest.mark.parametrize("model", [MODEL, LEARNED, GATED], ids=["sincos", "learned", "convit"])
-def test_two_steps_are_adamw_by_hand(data, model):
-    """Against the formula in plain tensors: matrices decay, positions and class token do not; the norm is clipped."""
-    fields = {"batch_size": 50, "weight_decay": 0.1, "clip_grad": 0.5, "eps": 1e-3, "label_smoothing": 0.1, "hflip": 0}
-    settings = recipe(epochs=2, betas=(0.8, 0.95), min_lr=1e-3, **fields)
-    trained, by_hand = initialised(model=model), initialised(model=model).train()
-    loader = ResidentLoader(data, settings, 0, CPU)
-    parameters = dict(by_hand.named_parameters())
-    first, second = ({name: torch.zeros_like(p) for name, p in parameters.items()} for _ in range(2))
-    for step in (1, 2):
-        ((images, labels),) = loader.train(step - 1)
-        logits = by_hand(images)
-        smooth = torch.full_like(logits, 0.05).scatter_(1, labels[:, None], 0.95)
-        gradients = torch.autograd.grad(-(smooth * logits.log_softmax(-1)).sum(-1).mean(), list(parameters.values()))
-        norm = torch.stack([g.norm() for g in gradients]).norm()
-        for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
-            g = gradient * min(1.0, 0.5 / (norm.item() + 1e-6))
-            decay = 0.1 if parameter.ndim > 1 and name not in ("pos_embed", "cls_token") else 0.0
-            first[name] = 0.8 * first[name] + 0.2 * g
-            second[name] = 0.95 * second[name] + 0.05 * g**2
-            moved = (first[name] / (1 - 0.8**step)) / ((second[name] / (1 - 0.95**step)).sqrt() + 1e-3)
-            parameter.data.mul_(1 - 1e-3 * decay).sub_(1e-3 * moved)
-    fit(trained, data, settings)
-    for name, after in trained.named_parameters():
-        assert torch.allclose(after, parameters[name], atol=2e-7), name
-
-
 def test_a_loss_that_is_no_number_is_an_error(data):
     with pytest.raises(Diverged, match="epoch 1"):
         run(data, recipe(lr=1e20, eps=1e-30))
@@ -191,11 +160,9 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     assert "ema_loss" not in plain[0].model_dump()
 
 
-def test_a_fingerprint_sees_every_bit():
+def test_a_fingerprint_is_the_hash_of_names_types_shapes_and_bytes():
     model = nn.BatchNorm1d(3)
-    seen = {fingerprint(model)}
-    for tensor in model.state_dict().values():
-        bits = tensor.view(-1).view(torch.int32) if tensor.is_floating_point() else tensor.view(-1)
-        bits[-1] ^= 1
-        seen.add(fingerprint(model))
-    assert len(seen) == 6
+    whole = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        whole.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode() + value.numpy().tobytes())
+    assert fingerprint(model) == whole.hexdigest()
