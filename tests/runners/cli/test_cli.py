@@ -1,4 +1,4 @@
-"""Whole studies as a user runs them; own methods and datasets; what options come to."""
+"""Whole studies as a user runs them: options in the record, missing datasets, the terminal."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
+from vitinit.runners.cli import __main__ as entry
 
 TINY = {
     "title": "tiny",
@@ -57,50 +58,6 @@ def changed(**paths):
 def write(path: Path, grid: object, **how: bool) -> str:
     path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
-
-
-# A newcomer's own method or dataset: bugs and edits are said where they are, and what can goes on all the same.
-
-
-WRONG = """
-from typing import ClassVar
-
-import torch
-
-from vitinit.initializers.registry import Initializer
-
-
-class Wrong(Initializer):
-    name: ClassVar[str] = "wrong"
-    touches: ClassVar[tuple[str, ...]] = ("*.qkv.weight",)
-
-    def apply(self, model, generator, progress):
-        torch.zeros(2) @ torch.zeros(3)  # the 14th line
-"""
-
-
-def test_a_failure_says_its_line_and_how_to_see_the_traceback_and_is_left_alone_after(tmp_path, here, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "wrong.py").write_text(WRONG)
-    rows = {"Base": {"base": "trunc_normal"}, "Wrong": {"base": "trunc_normal", "method": "wrong:Wrong"}}
-    grid = write(tmp_path / "tiny.yaml", changed(rows=rows, blocks__0__recipe__epochs=1))
-    arguments = ("run", "tiny.yaml", "--executor", "inline", "--no-probes")
-    code, first = here(*arguments)
-    assert code == 1
-    assert "(wrong.py:14)" in first
-    assert ", 1 epoch, " in first
-    assert "1 run finished, 1 failed" in first
-    (failed,) = Store(tmp_path / "results/local").read("tiny").failed.values()
-    assert f"see: vitinit show {failed.run_id}: the traceback" in first
-    shown = here("show", failed.run_id)[1].splitlines()
-    lines = failed.traceback.splitlines()
-    assert shown[-len(lines) :] == lines
-
-    code, again = here(*arguments)
-    assert code == 1
-    left = again.index("1 run failed before; --retry-failed runs")
-    assert left < again.index("nothing to do: 2 runs: 1 done, 1 failed") < again.index("analysis.tables --study tiny")
-    assert here("run", grid, *arguments[2:], "--only", "row=Base")[1].count("nothing to do: 1 run: 1 done") == 1
 
 
 # Options of `vitinit run`, in records and beside them.
@@ -157,33 +114,28 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert "vitinit data get stl10" in skipped.reason
 
 
-def test_what_is_refused_begins_nothing(tmp_path, vitinit):
-    model = {"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1}
-    content = changed(rows={"Kaiming": {"base": "kaiming_uniform"}}, blocks__0__model=model)
-    grid = write(tmp_path / "tiny.yaml", content)
-    (tmp_path / "two.yaml").write_text("gpus: 2\n")
-    on_two_gpus = ("--executor", "slurm", "--profile", str(tmp_path / "two.yaml"))
-    for more, message in (
-        (("--executor", "inline", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
-        (("--executor", "local", "--micro-batch", "8"), "cannot be trained with --micro-batch 8"),
-        ((*on_two_gpus, "--workers", "2"), "carry out one run at a time"),
+def test_show_says_of_what_state_the_code_was(here, recorded, tmp_path):
+    other = {"source": "1" * 64, "commit": "me", "dirty": True}
+    differs = (
+        f"here differs from that of the record, which is of commit {'b' * 40}, with changes that are in no commit."
+    )
+    for changed, said in (({}, "that is here is that of the record."), (other, differs)):
+        record = altered(recorded, environment=recorded.environment | changed)
+        Store(tmp_path / "results/local").write(record)
+        shown = here("show", recorded.run_id[:8])[1]
+        assert shown.endswith(f"repeat it: vitinit reproduce {recorded.run_id}\nThe code {said}\n")
+
+
+def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "vitinit.runners.cli.main", None)
+    for platform, said in (
+        ("linux", "the command vitinit needs vitinit.runners.cli.main: pip install 'vitinit[benchmark]'"),
+        ("win32", "the benchmark runs on Linux and macOS; on Windows in WSL"),
     ):
-        code, _, err = vitinit("run", grid, *more)
-        assert (code, message in err) == (2, True), (more, err)
-        assert list((tmp_path / "results").rglob("*.json")) == []
-
-
-def test_show_says_what_was_run_and_whether_this_code_repeats_it(here, recorded, tmp_path):
-    Store(tmp_path / "results/local").write(recorded)
-    shown = here("show", recorded.run_id[:8])[1]
-    assert f"top-1 {recorded.score:.2f}%" in shown
-    assert f"repeat it: vitinit reproduce {recorded.run_id}\nThe code that is here is that of the record.\n" in shown
-    assert f"file, with every epoch: results/local/tiny/{recorded.run_id}.json\n" in shown
-    assert "train_loss" not in shown
-    environment = {**recorded.environment, "source": "1" * 64, "commit": "b" * 40, "dirty": True}
-    Store(tmp_path / "results/local").write(altered(recorded, environment=environment))
-    code = f"differs from that of the record, which is of commit {'b' * 40}, with changes that are in no commit."
-    assert code in here("show", recorded.run_id)[1]
+        monkeypatch.setattr(sys, "platform", platform)
+        with pytest.raises(SystemExit, match="^2$"):
+            entry.main()
+        assert capsys.readouterr().err == f"error: {said}\n"
 
 
 @pytest.mark.long

@@ -1,18 +1,19 @@
-"""What `vitinit run` and `vitinit slurm` do with a cluster, whose answers are a test's."""
+"""`vitinit run`, `status` and `slurm` with a cluster, whose answers are a test's."""
 
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.runners.cli.test_cli import changed, write
+from tests.runners.cli.test_cli import TINY, write
 from tests.runners.launching.test_launch import hand_out
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching import jobs
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.launching import cluster, jobs
+from vitinit.runners.one_run.outcome import failure
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 DRY = ("run", "smoke", "--dry-run")
@@ -26,19 +27,17 @@ def outside_of_a_job(monkeypatch):
 
 
 def options(printed: str) -> dict[str, str]:
-    """What a script that was printed says to sbatch."""
+    """Read the lines for sbatch of a script that was printed."""
     return dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(.*))?$", printed, re.MULTILINE))
 
 
-def test_a_dry_run_shows_runs_jobs_device_and_a_script_that_bash_takes(vitinit, cluster_says, monkeypatch):
+def test_a_dry_run_goes_by_the_profile_and_the_place(vitinit, cluster_says, monkeypatch):
     cluster_says(sbatch="exit 1", scontrol=UP)
     Path("mine.yaml").write_text("account: 0123\ngpus: 1\ngpu_option: gpus\nruns_per_job: 3\nsetup: module load cuda\n")
     code, out, err = vitinit(*DRY, "--profile", "mine.yaml")
     assert (code, err) == (0, "")
     assert "6 runs in 2 jobs of up to 3 on cuda; profile mine\n" in out
     assert {"account": "0123", "gpus": "1", "array": "0-1%2", "job-name": "smoke"}.items() <= options(out).items()
-    script = out[out.index("#!") :]
-    assert subprocess.run(["bash", "-n"], input=script, text=True).returncode == 0
     assert not Path("results").exists()
     assert options(vitinit(*DRY, "--executor", "local")[1]) == {}
     monkeypatch.setenv("VITINIT_PROFILE", "single-node")
@@ -47,26 +46,33 @@ def test_a_dry_run_shows_runs_jobs_device_and_a_script_that_bash_takes(vitinit, 
     assert options(vitinit(*DRY)[1]) == {}, "inside of a job runs are carried out there"
 
 
-def test_runs_of_a_cluster_that_does_not_answer_are_left(tmp_path, vitinit, monkeypatch):
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
-    hand_out(Path("results/local"), "2026-01-01", "tiny", job_7=[cell.run_id for cell in grid.load(path).cells])
+def test_runs_of_a_cluster_that_does_not_answer_are_left(tmp_path, vitinit, cluster_says, monkeypatch):
+    path = write(tmp_path / "tiny.yaml", TINY)
+    hand_out(Path("results/local"), "2026-01-01", "tiny", job_7=[grid.load(path).cells[0].run_id])
+    cluster_says(squeue="echo Unable to contact slurm controller >&2; exit 1")
+    said = "queued, 1 run: was handed out as job 7; "
+    assert f"{said}squeue: Unable to contact slurm controller\n" in vitinit("status", path)[1]
     monkeypatch.setenv("PATH", "/nowhere")
-    code, out, err = vitinit("run", path, "--executor", "inline")
-    said = "queued, 2 runs: was handed out as job 7; squeue: No such file or directory"
-    gone = "if that cluster is gone for good, remove "
-    assert (code, said in out, gone in out, "nothing to do: 2 runs: 2 queued" in out) == (0, True, True, True), (
-        out + err
-    )
+    code, out, err = vitinit("run", path, "--executor", "inline", "--only", "row=Kaiming*")
+    gone = f"if that cluster is gone for good, remove {tmp_path}/results/local/tiny/jobs\n"
+    assert f"{said}squeue: No such file or directory" in out, out + err
+    assert gone in out
+    assert (code, out.splitlines()[-1]) == (0, "nothing to do: 1 run: 1 queued")
     assert Store("results/local").read("tiny").done == {}
 
 
-def test_a_run_is_handed_over_once_with_a_copy_of_the_code(tmp_path, vitinit, cluster_says):
-    path = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=1))
-    cluster_says(sbatch="echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+def test_a_run_is_handed_over_once_with_a_copy_of_the_code_and_followed_to_its_end(
+    tmp_path, vitinit, cluster_says, monkeypatch
+):
+    monkeypatch.setattr(cluster, "LOOK_S", 0)
+    path = write(tmp_path / "tiny.yaml", TINY)
+    cluster_says(sbatch="echo Submitted batch job 7", scontrol=UP, squeue="echo >> looks", sacct="true")
     run = ("run", path, "--executor", "slurm", "--only", "row=Mimetic")
-    code, out, err = vitinit(*run)
-    assert (code, "handed to SLURM: job 7; logs: " in out) == (0, True), out + err
+    code, out, err = vitinit(*run, "--wait")
     (handed,) = jobs.look(Path("results/local"), "tiny")
+    assert f"handed to SLURM: job 7; logs: {handed.folder.absolute()}\nsee: vitinit status, vitinit slurm cancel\n" in out, err
+    assert "stopped, job 7 has gone, and the cluster does not say how" in out
+    assert (code, Path("looks").read_text()) == (1, "\n\n")
     (cell,) = (cell for cell in grid.load(path).cells if cell.row == "Mimetic")
     assert (handed.job_id, handed.run_ids) == ("7", (cell.run_id,))
     assert (handed.folder / "code/vitinit/runners/launching/cluster.py").exists()
@@ -76,3 +82,20 @@ def test_a_run_is_handed_over_once_with_a_copy_of_the_code(tmp_path, vitinit, cl
     cluster_says(squeue="true", sacct=f"echo '7|FAILED|1:0|{handed.name}'", scancel="exit 1")
     assert "to do, 1 run: job 7 ended: FAILED, exit code 1:0" in vitinit("status", path)[1]
     assert "no job of it is left to cancel" in vitinit("slurm", "cancel", path)[1]
+    failed = failure(cell, Setting(tmp_path, "tiny", tmp_path, Execution("cpu", 1, "slurm"), {}), "OSError", "no disk")
+    record = Store("elsewhere").write(failed)
+    pending = f"echo '7|PENDING|1:00||{handed.name}|Priority'"
+    cluster_says(squeue=f"[ -e asked ] && cp {record} results/local/tiny; touch asked; {pending}")
+    code, out, err = vitinit(*run, "--wait")
+    assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
+
+
+def test_of_a_submission_that_is_refused_in_part_the_jobs_that_were_taken_are_kept(tmp_path, vitinit, cluster_says):
+    path = write(tmp_path / "tiny.yaml", TINY)
+    once = "[ -e asked ] && echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2 && exit 1; touch asked"
+    cluster_says(sbatch=f"{once}; echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+    code, _, err = vitinit("run", path, "--executor", "slurm", "--seeds", "0-2", "--workers", "1")
+    said = "sbatch: error: QOSMaxSubmitJobPerUserLimit (4 of 6 jobs were taken before that)"
+    assert (code, err) == (2, f"error: {said}\n")
+    handed = jobs.look(Path("results/local"), "tiny")
+    assert [(job.job_id, len(job.run_ids)) for job in handed] == [(f"7_{number}", 1) for number in range(4)]

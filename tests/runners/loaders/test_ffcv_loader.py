@@ -10,21 +10,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 
-from tests.faults.harness import assert_same
+from tests.faults.harness import assert_same, setting, stopped_after
 from tests.processes import until
+from tests.runners.small_run import spec
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
+from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Event, Execution, Setting
+from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
-from vitinit.runners.loaders import base, make_loader, open_data
+from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.carry_out import carry_out
 
@@ -97,17 +98,10 @@ def assert_equal(expected, found) -> None:
         assert torch.equal(first[1], second[1])
 
 
-def test_what_is_prepared_is_what_would_be_decoded(images, data_dir, tmp_path):
-    for spec, size in (
-        (images, SIZE),
-        (images.model_copy(update={"train_size": 50}), 8),
-        (DatasetSpec(name="digits"), 8),
-        (DatasetSpec(name="digits", train_size=100), 13),
-    ):
-        where = data_dir if size == SIZE else tmp_path
-        if size != SIZE:
-            prepare(spec, size, where)
-        resident, opened = load(spec, size, where), load_beton(spec, size, where)
+def test_what_is_prepared_is_what_would_be_decoded(images, tmp_path):
+    for dataset, size in ((images.model_copy(update={"train_size": 50}), 8), (DatasetSpec(name="digits"), 13)):
+        prepare(dataset, size, tmp_path)
+        resident, opened = load(dataset, size, tmp_path), load_beton(dataset, size, tmp_path)
         for name in ("classes", "mean", "std", "checksum", "image_size"):
             assert getattr(opened, name) == getattr(resident, name), name
         assert torch.equal(opened.train.labels, resident.train.labels)
@@ -147,21 +141,18 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
         (tmp_path / split / label).mkdir(parents=True)
         for number in range(40):
             picture.save(tmp_path / split / label / f"{number}.jpg", quality=95)
-    spec = DatasetSpec(name="folder", path=str(tmp_path))
+    dataset = DatasetSpec(name="folder", path=str(tmp_path))
     with pytest.raises(VitinitError, match=r"none is resident: --loader auto or ffcv"):
-        open_data(spec, side, tmp_path, "resident", cropped=True)
-    assert open_data(spec, side, tmp_path, cropped=True).file is None
-    prepare(spec, None, tmp_path)
-    opened = open_data(spec, side, tmp_path, cropped=True)
-    files = open_data(spec, side, tmp_path, "full-size", cropped=True)  # as a run that is reproduced had them
+        open_data(dataset, side, tmp_path, "resident", cropped=True)
+    prepare(dataset, None, tmp_path)
+    opened = open_data(dataset, side, tmp_path, cropped=True)
+    files = open_data(dataset, side, tmp_path, "full-size", cropped=True)  # as a run that is reproduced had them
     assert (files.file, files.checksum != opened.checksum) == (None, True)
 
     cropped = recipe(batch_size=20, crop_scale=scale, crop_ratio=ratio)
     alone = make_loader(opened, cropped, 3, CPU)
     expected = list(alone.train(2))
     assert_equal(expected[1:], alone.train(2, 1))
-    parts = [list(make_loader(opened, cropped, 3, CPU, Shard(rank, 2)).train(2)) for rank in (0, 1)]
-    assert_equal(expected, [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
     assert not torch.equal(expected[0][0], next(alone.train(3))[0])
 
     images = torch.cat([images for images, _ in expected])
@@ -181,14 +172,13 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
 
 
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):
-    def error_of(change, spec: DatasetSpec = images) -> str:
+    def error_of(change) -> str:
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(data_dir, tmp_path / "data")
         (folder,) = (tmp_path / "data/ffcv").iterdir()
         change(folder)
         with pytest.raises(VitinitError) as error:
-            load_beton(spec, SIZE, tmp_path / "data")
-        assert "\n" not in str(error.value)
+            load_beton(images, SIZE, tmp_path / "data")
         return str(error.value)
 
     assert "bytes instead of" in error_of(lambda folder: (folder / "images.beton").write_bytes(b"short"))
@@ -202,55 +192,20 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
     (tmp_path / "images/train/dark/7.png").unlink()
     with pytest.raises(VitinitError, match="files of .* were added or removed since it was prepared"):
         load_beton(moved, SIZE, tmp_path)
-    shutil.rmtree(tmp_path / "ffcv")
-    prepare(moved, SIZE, tmp_path)
-    assert len(load_beton(moved, SIZE, tmp_path).train.labels) == 389
 
 
-def test_a_run_stopped_with_ffcv_and_resumed_with_either_ends_as_one_with_the_resident_loader(
-    images, data_dir, tmp_path, monkeypatch
-):
-    block = {
-        "datasets": [{"name": f"folder:{images.path}"}],
-        "model": {"preset": "vit_micro", "image_size": SIZE, "patch_size": 10, "width": 16, "depth": 1},
-        "recipe": {"name": "small", "epochs": 2, "batch_size": 100, "hflip": 0.5, "crop_padding": 2},
-        "seeds": [0],
-    }
-    path = tmp_path / "faults.yaml"
-    path.write_text(yaml.safe_dump({"title": "mine", "rows": {"Mine": {"base": "trunc_normal"}}, "blocks": [block]}))
-    (cell,) = grid.load(str(path)).cells
+def test_a_run_begun_with_ffcv_ends_with_the_resident_loader_as_if_it_had_had_no_other(images, data_dir, tmp_path):
+    cell = Cell("Mine", spec(dataset=images, model=ViT(image_size=SIZE, patch_size=10, width=16, depth=1, heads=2)))
 
-    def setting(name: str, loader: str) -> Setting:
+    def place(name: str, loader: str) -> Setting:
         execution = Execution(device="cpu", threads=2, executor="inline", loader=loader)
-        return Setting(tmp_path / name, "faults", data_dir, execution, {}, keep_weights=True)
+        return setting(tmp_path / name, data_dir=data_dir, execution=execution)
 
-    def decoded(*arguments):
-        raise AssertionError("FFCV needs no image decoded")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vitinit.benchmark.image_files.arrays.centre", decoded)
-        assert preflight([cell], setting("", "ffcv"))[cell.run_id] > 0
-    carry_out(cell, setting("resident", "resident"), Stop())
-    augmented = base.Loader._augmented
-    for place, loader in (((0, 1), "ffcv"), ((1, 0), "ffcv"), (None, "resident")):
-        stop = Stop()
-
-        def augmented_and_stop(self, taken, drawn, epoch, *rest, place=place, stop=stop):
-            if (epoch, taken[0][0]) == place:
-                stop.request("a test")
-            return augmented(self, taken, drawn, epoch, *rest)
-
-        monkeypatch.setattr(base.Loader, "_augmented", augmented_and_stop)
-        told: list[Event] = []
-        end = carry_out(cell, setting("resumed", loader), stop, told.append)
-        assert place or end.status == "done"
-    assert "changed since then: execution.loader" in "".join(event.resumed for event in told)
-    store = {name: Store(tmp_path / name).outcome("faults", cell.run_id) for name in ("resident", "resumed")}
-    assert store["resident"].execution["loader"] == "resident"
-    assert store["resumed"].environment["changed_while_running"] == [
-        {"from_step": 4, "changed": {"execution.loader": ["ffcv", "resident"]}}
-    ]
-    assert [session.from_step for session in store["resumed"].sessions] == [0, 2, 4]
-    carry_out(cell, setting("ffcv", "ffcv"), Stop())
-    assert_same(setting("resident", ""), setting("ffcv", ""), cell, but=("execution",))
-    assert_same(setting("resident", ""), setting("resumed", ""), cell, but=("environment",))
+    assert preflight([cell], place("", "ffcv"))[cell.run_id] > 0
+    stopped_after(1, cell, place("resumed", "ffcv"))
+    for name in ("resumed", "resident"):
+        record = carry_out(cell, place(name, "resident"), Stop())
+        assert record.execution["loader"] == "resident"
+    assert_same(place("resident", ""), place("resumed", ""), cell, but=("environment",))
+    (changed,) = Store(tmp_path / "resumed").outcome("faults", cell.run_id).environment["changed_while_running"]
+    assert changed == {"from_step": 12, "changed": {"execution.loader": ["ffcv", "resident"]}}

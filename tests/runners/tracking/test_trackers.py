@@ -1,10 +1,12 @@
-"""Trackers: each read back by its own reader, after a session that was killed; one that fails; whole runs."""
+"""Trackers: all that their libraries are called with; one that fails; whole runs."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -52,26 +54,52 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in (Notes, Broken):
         monkeypatch.setitem(registry.REGISTRY.known, cls.name, cls)
         monkeypatch.setattr(cls, "said", [])
-    monkeypatch.delenv("WANDB_MODE", raising=False)
 
 
-@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
-def test_a_session_that_was_killed_goes_on_in_the_same_place(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(name, reason=f"{name} is not installed")
-    run = TrackedRun("0123456789abcdef", "study", tmp_path, {"recipe.lr": 0.001, "row": "Mimetic"}, first=1)
-    for first, last, closed in ((1, 3, name == "wandb"), (3, 4, True)):  # wandb's process would go on in ours
-        tracker = registry.REGISTRY.get(name)(replace(run, first=first))
-        for epoch in range(first, last + 1):
-            tracker.log(epoch, {"train/loss": 1 / epoch, "test/top1": 10.0 * epoch})
-        if closed:
-            tracker.close("done" if last == 4 else "stopped")
-    if name == "tensorboard":
-        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-        reader = EventAccumulator(str(tmp_path / run.run_id)).Reload()
-        found = [(event.step, event.value) for event in reader.Scalars("train/loss")]
-        assert found == [(epoch, pytest.approx(1 / epoch)) for epoch in range(1, 5)]
-    assert any(tmp_path.iterdir())
+@pytest.mark.parametrize(("first", "project"), [(1, ""), (3, "mine")])
+def test_tensorboard_and_wandb_are_told_the_run_its_numbers_and_its_end(
+    first: int, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later session goes on in the same place, and replaces what a killed one had written after its checkpoint."""
+    libraries = Mock()
+    for name in ("wandb", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, name, libraries)
+    monkeypatch.setenv("WANDB_PROJECT", project)
+    monkeypatch.setenv("WANDB_MODE", "online" if project else "")
+    run = TrackedRun("0123456789abcdef", "study", tmp_path / "wandb", {"recipe.lr": 0.001}, first)
+    before = run.folder / run.run_id / "events"
+    before.parent.mkdir(parents=True)
+    before.touch()
+    for name, status in (("tensorboard", "done"), ("wandb", "failed")):
+        tracker = registry.REGISTRY.get(name)(run)
+        tracker.log(first, {"train/loss": 0.5, "lr": 0.1})
+        tracker.close(status)
+    begins = first == 1
+    assert before.exists() != begins
+    writer, session = call.SummaryWriter(), call.init()
+    assert libraries.mock_calls == [
+        call.SummaryWriter(str(before.parent), purge_step=None if begins else 3),
+        *([writer.add_text("config", '```\n{\n "recipe.lr": 0.001\n}\n```', 0)] if begins else []),
+        writer.add_scalar("train/loss", 0.5, first),
+        writer.add_scalar("lr", 0.1, first),
+        writer.flush(),
+        writer.close(),
+        call.Settings(silent=True, console="off"),
+        call.init(
+            project=project or "vitinit",
+            id=run.run_id,
+            name=run.run_id,
+            group="study",
+            config=run.config,
+            dir=str(run.folder),
+            mode=None if project else "offline",
+            resume=None if begins else "allow",
+            settings=libraries.Settings.return_value,
+        ),
+        session.define_metric("*", step_metric="epoch"),
+        session.log({"epoch": first, "train/loss": 0.5, "lr": 0.1}, step=first),
+        session.finish(exit_code=1),
+    ]
 
 
 @pytest.mark.long
