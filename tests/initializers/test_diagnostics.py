@@ -1,4 +1,4 @@
-"""The start of a run in its record: spectra against numpy on whole products, attention against plain loops."""
+"""The start of a run in its record: spectra against numpy on whole products, attention and fidelity by formulas."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_models import CONVIT, VIT_TOKEN, applied, f64, images, model
+import torch
+from small_models import CONVIT, VIT_TOKEN, applied, f64, images, loop_targets, model, streams
 from torch import Tensor
+from torch.nn import functional as F
 
+from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import each_attention, starts
 from vitinit.initializers.errors import VitinitError
-
-
-def based(spec: Any) -> Any:
-    return applied(model(spec), "kaiming_uniform")
+from vitinit.initializers.initialize import initialize, offset_maps
+from vitinit.initializers.report import InitReport
 
 
 def test_spectra_are_those_of_the_products() -> None:
-    m, eps = based(CONVIT), 48 * np.finfo(np.float32).eps  # gated layers and a plain one
+    m, eps = applied(model(CONVIT), "kaiming_uniform"), 48 * np.finfo(np.float32).eps  # gated layers and a plain one
     for layer, found in zip(m.blocks, starts(m, None), strict=True):
         attn, heads = layer.attn, CONVIT.heads
         parts = [attn.qk, attn.v] if hasattr(attn, "qk") else [attn.qkv]
@@ -36,7 +37,7 @@ def test_spectra_are_those_of_the_products() -> None:
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
 def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
-    m = based(spec)
+    m = applied(model(spec), "kaiming_uniform")
     maps: list[np.ndarray] = []
 
     def keep(number: int, _: Any, attention_BHNN: Tensor) -> None:
@@ -54,7 +55,53 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
 
 
 def test_attention_that_the_model_never_calls_is_named() -> None:
-    m = based(VIT_TOKEN)
+    m = model(VIT_TOKEN)
     m.blocks[1].forward = lambda x: x
     with pytest.raises(VitinitError, match=r"attention 'blocks.1.attn' is not called in a forward pass of"):
         starts(m, images(3))
+
+
+@pytest.mark.parametrize(("rows", "columns", "r"), [(4, 3, 2), (3, 4, 2), (6, 5, 3)])
+def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, columns: int, r: int) -> None:
+    tokens = rows * columns
+    attention = torch.rand(2, tokens, tokens, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    maps = np.array(offset_maps(attention, (rows, columns), 3))
+    assert maps.shape == (2, 2 * r + 1, 2 * r + 1)
+    for (h, i, j), found in np.ndenumerate(maps):
+        m, n = i - r, j - r
+        values = [
+            float(attention[h, row * columns + col, (row + m) * columns + col + n])
+            for row in range(rows)
+            for col in range(columns)
+            if 0 <= row + m < rows and 0 <= col + n < columns
+        ]
+        assert abs(found - np.mean(values)) < 2e-6
+
+
+@torch.no_grad()
+def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
+    m, given = model(), images(3)
+    base, method = registry.build("kaiming_uniform", {}), registry.build("impulse", {"offsets": "fixed"})
+    report, returned = initialize(m, base, method, streams(0), given)
+    targets = torch.tensor(loop_targets(8, 8, [(0, 0), (-1, 0), (0, 1), (0, -1)]))
+    assert torch.equal(returned, targets.bool().expand(2, -1, -1, -1))
+    has, qkv, block = targets.any(-1), m.blocks[0].attn.qkv, m.blocks[0]
+    weight_3HdD, bias_3H1d = qkv.weight.double().view(3, 4, 12, 48), qkv.bias.double().view(3, 4, 1, 12)
+
+    def attention(x_BND: Tensor, biased: bool) -> Tensor:
+        query, key, _ = x_BND[:, None, None].transpose(0, 1) @ weight_3HdD.mT[:, None] + biased * bias_3H1d[:, None]
+        return (query @ key.mT / 12**0.5).softmax(-1)
+
+    pseudo = attention(F.layer_norm(m.pos_embed.double(), (48,)), False)
+    real = attention(block.norm1(m._pos_embed(m.patch_embed(given))).double(), True)
+    for found, attention_BHNN in ((report.pseudo_input, pseudo), (report.real_images, real)):
+        assert found.mse == pytest.approx(float((attention_BHNN - targets).square().mean()), rel=1e-3)
+        assert found.mass == pytest.approx(float((attention_BHNN * targets).sum(-1)[:, has].mean()), rel=1e-3)
+        hits = (attention_BHNN.argmax(-1) == targets.argmax(-1))[:, has].double()
+        assert found.argmax == pytest.approx(float(hits.mean()), abs=0.02)
+    assert report.images == 3
+    np.testing.assert_allclose(report.offset_maps, offset_maps(real.mean(0), (8, 8), 3), atol=2e-5)
+    assert report.norms[0].query == pytest.approx(weight_3HdD[0].norm(dim=(1, 2)).tolist())
+    assert set(report.method_parameters) == {"blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight"}
+    assert report.seconds > 0
+    assert InitReport.model_validate_json(report.model_dump_json()) == report

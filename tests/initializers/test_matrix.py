@@ -109,13 +109,7 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
         states.append(state(model))
     assert differing(*states) == set(), base
     assert_every_linear_has_its_place(model)
-    with torch.no_grad():
-        assert logits(model, images(2)).isfinite().all()
-
-
-def logits(model: nn.Module, images_BCHW: Tensor) -> Any:
-    out = model(images_BCHW)
-    return getattr(out, "logits", out)
+    assert zoo.logits(model).isfinite().all()
 
 
 @torch.no_grad()

@@ -104,3 +104,10 @@ def build(name: str, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return ZOO[name]().eval()
+
+
+@torch.no_grad()
+def logits(model: nn.Module) -> Any:
+    """Outputs on three images."""
+    out = model(torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    return getattr(out, "logits", out)
