@@ -1,4 +1,4 @@
-"""The studies that every table and figure is tried on."""
+"""Fixtures that tests of the analysis share."""
 
 from __future__ import annotations
 
@@ -14,11 +14,3 @@ def _no_sync() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield
-
-
-@pytest.fixture(scope="session")
-def studies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
-    """By name; not to be changed."""
-    from contract_studies import contract_studies
-
-    return contract_studies(tmp_path_factory.mktemp("studies"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from synthetic_records import VALIDATION, done, of_dataset, respecified, with_error, write
+from synthetic_records import done, respecified, validated, with_metrics, write
 
 from vitinit.analysis import choose, frame
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
@@ -24,7 +24,7 @@ TOP1 = {
 def record(row: str, lr: float, seed: int, top1: float, validation: bool = True, **recipe: object) -> RunRecord:
     run = done(row, (top1,), seed=seed, train_size=8000, study="tuning")
     run = respecified(run, recipe={"lr": lr, **recipe})
-    return of_dataset(run, **VALIDATION) if validation else run
+    return validated(run) if validation else run
 
 
 def failed(row: str, lr: float, seed: int, error: str = "Diverged") -> FailureRecord:
@@ -71,7 +71,7 @@ def test_the_highest_mean_wins_and_of_equals_the_smaller(results: Path, run) -> 
 def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
     for (row, lr), both in TOP1.items():
         for seed, error in zip((100, 101), both, strict=True):
-            write(tmp_path, with_error(record(row, lr, seed, 10.0), error))
+            write(tmp_path, with_metrics(record(row, lr, seed, 10.0), calibration_error=error))
     study = frame.load([tmp_path], "tuning").by("calibration_error")
     _, choices = choose.choose(study)
     assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (1e-3,)}

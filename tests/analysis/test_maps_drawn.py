@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import shutil
+from dataclasses import replace
 
 import matplotlib as mpl
 import numpy as np
-from maps_records import TOKENS, keep, mapped
+import pytest
 
+from tests.records import REFERENCE
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
+from vitinit.benchmark.records.maps import maps_to_bytes, read_maps
+from vitinit.benchmark.records.store import maps_path
 
 mpl.use("agg")
 
@@ -46,30 +51,48 @@ def test_cka_is_the_ratio_of_means_over_batches_of_a_sum_over_quadruples():
     assert np.isnan(cka(np.ones((1, 2, 6, 6)), grams(x))).all(), "of a constant"
 
 
-def test_what_was_kept_is_drawn_all_rows_at_the_seed_of_most(tmp_path):
-    kept = mapped(tmp_path)
-    study = load([tmp_path])
-    rows = ["Trunc normal", "Mimetic", "ConViT"]
-    (grid,) = CURVES.get("cka_initializers").figures(study).values()
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the study `small`, whose runs at seed 0 have kept their maps."""
+    shutil.copytree(REFERENCE / "small", tmp_path / "small")
+    return tmp_path
+
+
+def maps_of(root, row, seed=0):
+    """The run of a row on digits, its maps, and where they are or would be."""
+    run = next(run for run in load([root]).cells["digits", row] if run.spec.seed == seed)
+    return run, read_maps(root, run), maps_path(root, "small", run.run_id)
+
+
+def test_what_was_kept_is_drawn_all_rows_at_the_seed_of_most(copy):
+    run, _, path = maps_of(copy, "Mimetic", 1)
+    _, moved, before = maps_of(copy, "Mimetic")
+    path.write_bytes(maps_to_bytes(replace(moved, weights=run.weights)))
+    before.unlink()
+    study, rows = load([copy]), ["Kaiming uniform", "Trunc normal", "Imp.-3", "Imp.-5", "ConViT"]
+    kept = {row: maps_of(copy, row)[1] for row in rows}
+    grid = CURVES.get("cka_initializers").figures(study)["cka_initializers-digits"]
     panel = grid.data[grid.data["panel"] == "layer 3"].pivot(index="one", columns="other", values="cka")
-    marked = [*rows[:2], "ConViT †"]
-    its = np.stack([kept[row, 1].grams_ELBnn[-1, 2] for row in rows])
+    marked = [*rows[:4], "ConViT †"]
+    its = np.stack([maps.grams_ELBnn[-1, 2] for maps in kept.values()])
     np.testing.assert_allclose(panel.loc[marked, marked], cka(its, its))
-    ((name, grid),) = FIGURES.get("attention_training").figures(study).items()
-    assert (name, grid.row_names) == ("attention_training-cifar10", marked)
-    layers = {"first": 0, "middle": 1, "last": 3}
+    grid = FIGURES.get("attention_training").figures(study)["attention_training-digits"]
+    assert grid.row_names == marked
+    layers = {"first": 0, "middle": 1, "last": 2}
     for (when, epoch), (place, layer) in itertools.product({"before": 0, "after": -1}.items(), layers.items()):
         (image,) = grid.axes_dict["ConViT †", f"{place} layer, {when}"].get_images()
+        map_NN = kept["ConViT"].maps_ELHNN[epoch, layer, 0].astype(np.float32)
         # nothing below half the lower end of the scale: it has a logarithm
-        expected = np.maximum(kept["ConViT", 1].maps_ELHNN[epoch, layer, 0].astype(np.float32) * TOKENS, 1 / 32)
-        np.testing.assert_array_equal(np.asarray(image.get_array()), expected)
+        np.testing.assert_array_equal(np.asarray(image.get_array()), np.maximum(map_NN * len(map_NN), 1 / 32))
 
 
-def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(tmp_path, capsys):
-    keep(tmp_path, "Mimetic", weights="b" * 64)
-    assert FIGURES.get("attention_training").figures(load([tmp_path])) == {}
-    _, path = keep(tmp_path, "Trunc normal")
+def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(copy, capsys):
+    for row in ("Mimetic", "ConViT"):
+        _, maps, path = maps_of(copy, row)
+        path.write_bytes(maps_to_bytes(replace(maps, weights="b" * 64)))
+    grid = FIGURES.get("attention_training").figures(load([copy]))["attention_training-digits"]
+    assert grid.row_names == ["Kaiming uniform", "Trunc normal", "Imp.-3", "Imp.-5"]
     path.write_bytes(path.read_bytes()[:-100])
-    arguments = ["--results", str(tmp_path), "--out", str(tmp_path / "out"), "--figure", "attention_training"]
+    arguments = ["--results", str(copy), "--out", str(copy / "out"), "--figure", "attention_training"]
     assert figures.main(arguments) == 2
     assert f"{path}: no attention maps, or damaged" in capsys.readouterr().err

@@ -5,19 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from synthetic_records import done, write
+from synthetic_records import done, respecified, with_metrics, write
 
 from tests.synthetic_masks import dense
 from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.tables.__main__ import main as tables
 from vitinit.analysis.unread import MARK, marked
-from vitinit.benchmark.records.record import RunRecord
-
-
-def with_metrics(record: RunRecord, **metrics: float) -> RunRecord:
-    history = [epoch.model_copy(update={"metrics": metrics}) for epoch in record.history]
-    return record.model_copy(update={"history": history})
 
 
 def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:
@@ -51,13 +45,10 @@ def test_tables_and_figures_show_another_metric_by_its_name(tmp_path: Path) -> N
 def test_tables_and_figures_show_the_averaged_weights(tmp_path: Path) -> None:
     for row, score, averaged in (("Kaiming uniform", 50.0, 70.0), ("Trunc normal", 60.0, 65.0)):
         for seed in range(2):
-            record = done(row, (10.0, score), seed=seed)
-            history = [
-                epoch.model_copy(update={"ema_loss": 0.5, "ema_score": averaged - 20 + 20 * number})
-                for number, epoch in enumerate(record.history)
-            ]
-            spec = record.spec.model_copy(update={"recipe": record.spec.recipe.model_copy(update={"ema": 0.9})})
-            write(tmp_path, record.model_copy(update={"history": history, "spec": spec, "run_id": spec.run_id}))
+            record = respecified(done(row, (10.0, score), seed=seed), recipe={"ema": 0.9})
+            history = [epoch.model_copy(update={"ema_loss": 0.5, "ema_score": averaged}) for epoch in record.history]
+            history[0] = history[0].model_copy(update={"ema_score": averaged - 20})
+            write(tmp_path, record.model_copy(update={"history": history}))
     asked = ["--results", str(tmp_path), "--metric", "ema_score", "--out", str(tmp_path / "out")]
     assert tables([*asked, "--format", "markdown,csv"]) == figures(asked) == 0
     text = (tmp_path / "out/small.md").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed, respecified, several, with_error, write
+from synthetic_records import done, failed, respecified, several, with_metrics, write
 
 from vitinit.analysis import standing
 from vitinit.analysis.frame import Study, load
@@ -78,7 +78,7 @@ def test_each_comparison_is_settled_by_the_first_look_that_can(gain, over_placeb
 def test_a_rise_of_an_error_is_a_loss(tmp_path: Path) -> None:
     ours = study(tmp_path, BASE + 3 + NOISE, BASE + NOISE[::-1])
     for one in ours.contents.done.values():
-        write(tmp_path, with_error(one, one.score))
+        write(tmp_path, with_metrics(one, calibration_error=one.score))
     last = stands(load([tmp_path], ours.name).by("calibration_error")).last
     assert last
     assert last.placebo
