@@ -171,7 +171,6 @@ class Scripted(Initializer):
     @torch.no_grad()
     def act(self, model: Any, at: str) -> None:
         model.head.weight.zero_()
-        torch.set_default_dtype(torch.float64)
         script = self.script if at == self.at else ""
         if script in ("exit", "Ctrl-C"):
             raise SystemExit("3") if script == "exit" else KeyboardInterrupt
