@@ -85,8 +85,7 @@ def named_fields(spec: RunSpec) -> Fields:
     """Every field of a run as text, by its path and by the end of it that no second field has: `recipe.lr` and `lr`."""
     fields = flat(spec.model_dump_json(exclude={"seed"}))
     ends = Counter(field.partition(".")[2] for field in fields)
-    names = {field.partition(".")[2]: value for field, value in fields.items()}
-    alone = {name: value for name, value in names.items() if name and ends[name] == 1}
+    alone = {end: value for field, value in fields.items() if ends[end := field.partition(".")[2]] == 1 and end}
     return alone | {short(field): value for field, value in fields.items()} | fields
 
 

@@ -62,9 +62,7 @@ field is added here together with its class, a value never changes.
 RETIRED: dict[str, Any] = {"sam": None, "order": "random", "erasing_noise": "batch"}
 """Former fields of a recipe and the value at which each did nothing, which records of before hold."""
 
-RandAugmentConfig = Annotated[
-    str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]|t(weights|3aw?)))*$")
-]
+RandAugmentConfig = Annotated[str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]))*$")]
 """Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
 100; others it would pass over."""
 

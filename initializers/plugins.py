@@ -59,6 +59,8 @@ def imported(what: str, kind: type[VitinitError] = BrokenFile) -> Iterator[None]
     """Say in one line what code of somebody's raises while it is imported."""
     try:
         yield
+    except BrokenFile:
+        raise
     except (Exception, SystemExit) as error:
         raise kind(f"{what}: {cause(error)}") from error
 

@@ -13,6 +13,9 @@ from vitinit.benchmark.fields import Positive
 if TYPE_CHECKING:
     from torch import Tensor
 
+DEPTH = 3
+"""Most operations in a chain."""
+
 
 @register("augmix")
 class AugMix(Augmentation):
@@ -25,10 +28,26 @@ class AugMix(Augmentation):
     """Concentration of the Dirichlet and Beta distributions of the shares."""
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
-        """Return shares, operations and their numbers, as `timm_draws.augmix`."""
-        from vitinit.benchmark.augmentations.operations import timm_draws
+        """Return what timm draws for so many images one after the other, B x (1 + chains) x (1 + DEPTH) x numbers.
 
-        return timm_draws.augmix(f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}", size, images, seed)
+        At [b, 0, 0, 0] is the share of the mixed image, at [b, 1 + c, 0, 0] that of chain c in it, at [b, 1 + c, 1:]
+        its operations, as `carry_out` takes them.
+        """
+        from timm.data.auto_augment import augment_and_mix_transform
+
+        from vitinit.benchmark.augmentations.operations.timm_draws import NOTHING, recording, seeded_python
+
+        config = f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}"
+        timm = recording(augment_and_mix_transform, config, size)
+        with seeded_python(seed):
+            drawn = np.zeros((images, 1 + self.width, 1 + DEPTH, len(NOTHING)))
+            for chains in drawn:
+                chains[1:, 0, 0] = np.float32(np.random.dirichlet([self.alpha] * self.width))  # noqa: NPY002
+                chains[0, 0, 0] = np.float32(np.random.beta(self.alpha, self.alpha))  # noqa: NPY002
+                for chain in chains[1:]:
+                    depth = np.random.randint(1, 1 + DEPTH)  # noqa: NPY002
+                    chain[1 : 1 + depth] = [op(NOTHING) for op in np.random.choice(timm.ops, depth)]  # noqa: NPY002
+        return drawn
 
     def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
         """Return the mixed images."""

@@ -16,7 +16,17 @@ class RandAugment(Augmentation):
     """timm's configuration string."""
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
-        """Return operations and their numbers, as `timm_draws.rand_augment`."""
-        from vitinit.benchmark.augmentations.operations import timm_draws
+        """Return for each image and layer the numbers that `carry_out` takes: timm's, one image after the other.
 
-        return timm_draws.rand_augment(self.config, size, images, seed)
+        Raises:
+            VitinitError: timm refuses the configuration, or it has operations that we have not.
+        """
+        from timm.data.auto_augment import rand_augment_transform
+
+        from vitinit.benchmark.augmentations.operations.timm_draws import NOTHING, recording, seeded_python
+
+        timm = recording(rand_augment_transform, self.config, size)
+        with seeded_python(seed):
+            # the draws of timm's `choice` for all images, in one call
+            chosen = np.random.randint(0, len(timm.ops), (images, timm.num_layers))  # noqa: NPY002
+            return np.array([[timm.ops[number](NOTHING) for number in row] for row in chosen.tolist()])

@@ -62,10 +62,7 @@ class Dataset(ABC):
         Raises:
             VitinitError: it names a metric that is none of its kind.
         """
-        try:
-            return main_metric(self.metric, self.dense, self.classes)
-        except VitinitError as error:
-            raise VitinitError(f"dataset {self.name}: {error}") from None
+        return main_metric(self.metric, self.dense, self.classes)
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
@@ -149,30 +146,25 @@ class InMemory(Dataset):
         import numpy as np
         import torch
 
-        from vitinit.benchmark.image_files.arrays import IGNORED, Split, counted, statistics
+        from vitinit.benchmark.image_files.arrays import IGNORED, Split, statistics
 
         *splits, classes = self.read(data_dir)
         found = []
-        expected = self.images or (None, None)
-        for name, count, (images, labels) in zip(("training", "test"), expected, splits, strict=True):
-            number, side, where = len(images), images.shape[-1], f"dataset {self.name}: its `read` gives {name}"
-            shape = (number, side, side) if self.dense else (number,)
-            if images.dtype != np.uint8 or images.shape[1:] != (3, side, side) or labels.shape != shape:
+        counts = self.images or [len(images) for images, _ in splits]
+        for name, (images, labels), count in zip(("training", "test"), splits, counts, strict=True):
+            where, shape = f"dataset {self.name}: its `read` gives {name}", (count, 3, *images.shape[-1:] * 2)
+            wanted = shape[:1] + shape[2:] * self.dense
+            if images.dtype != np.uint8 or images.shape != shape or labels.shape != wanted:
                 raise VitinitError(
-                    f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are uint8, "
-                    f"N x 3 x S x S, and {shape}"
+                    f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "
+                    f"{shape} and {wanted}"
                 )
-            if not number or count not in (None, number):
-                raise VitinitError(f"{where} {number} images; its `images` says {count}")
-            present = np.unique(labels[labels != IGNORED] if self.dense else labels)
-            missing = name == "training" and not self.dense and len(present) < len(classes)
-            if missing or present[0] < 0 or present[-1] >= len(classes):
-                raise VitinitError(
-                    f"{where} labels {present[0]} to {present[-1]}, {len(present)} of them, for {len(classes)} classes"
-                )
-            kind = np.uint8 if self.dense else np.int64
-            pixels = torch.from_numpy(np.ascontiguousarray(images))
+            present = {*np.unique(labels).tolist()} - {IGNORED if self.dense else None}
+            if not present <= {*range(len(classes))} or (
+                name == "training" and not self.dense and len(present) < len(classes)
+            ):
+                raise VitinitError(f"{where} labels {sorted(present)[:20]} for {len(classes)} classes")
+            pixels, kind = torch.from_numpy(np.ascontiguousarray(images)), np.uint8 if self.dense else np.int64
             found.append(Split(pixels, torch.from_numpy(np.ascontiguousarray(labels, kind))))
         train, test = found
-        its_own = self.statistics or statistics(counted(train, splits[0][0].shape[-1]))
-        return train, test, classes, its_own
+        return train, test, classes, self.statistics or statistics(train, pixels.shape[-1])

@@ -36,12 +36,11 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, crop
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as it must be, an image
             cannot be used, or `train_size` and `val_size` do not fit the training split.
     """
-    from vitinit.benchmark.image_files.arrays import decoded, undecoded
+    from vitinit.benchmark.image_files.arrays import opened
 
-    opened = sources(spec, data_dir, draw)
-    read = undecoded if cropped or get(spec.name).streamed else decoded
+    found = sources(spec, data_dir, draw)
     with os_errors(f"dataset {spec.label}"):
-        return read(opened, image_size, spec.evaluate_on == "test")
+        return opened(found, image_size, spec.evaluate_on == "test", not (cropped or get(spec.name).streamed))
 
 
 def sources(spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:

@@ -5,7 +5,6 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -52,16 +51,10 @@ def get(name: str) -> Dataset:
 
 @cache
 def _own(name: str) -> Dataset:
-    """The dataset of somebody's file: an instance, or a class, whose attributes (`metric = "top5"`) are its fields."""
+    """The dataset of somebody's file."""
     found = plugins.load(name)
-    if isinstance(found, type) and issubclass(found, Dataset):
-        try:
-            given = {each.name: getattr(found, each.name) for each in fields(found) if hasattr(found, each.name)}
-            found = found(**{**given, "name": f"{found.__name__.lower()}-{name.rpartition('@')[2][:7]}"})
-        except TypeError as error:
-            raise VitinitError(f"dataset {name}: {error}; name an instance of it in its file") from None
     if not isinstance(found, Dataset):
-        raise VitinitError(f"dataset {name} is a {type(found).__name__}, and no Dataset")
+        raise VitinitError(f"dataset {name} is no Dataset: name an instance, such as MINE = MyData(name='mine')")
     _ = found.main_metric
     return found
 

@@ -24,21 +24,10 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-# Numbers as people write them, and as in YAML 1.2. To PyYAML, which reads YAML 1.1, 1e-3 is a word, 010 is eight and
-# 1:30 is ninety; here the last two are words, which no field for a number takes.
-_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag not in (_INT, _FLOAT)]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, _pattern in (
-    (_INT, r"[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+|0o[0-7]+)"),
-    (
-        _FLOAT,
-        r"[-+]?([0-9][0-9_]*\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
-    ),
-):
-    _Loader.add_implicit_resolver(_tag, re.compile(f"^({_pattern})$"), list("-+.0123456789"))
+# As people write it, and as in YAML 1.2: to PyYAML, which reads YAML 1.1, 1e-3 is a word.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+)
 
 
 def mapping(content: bytes, path: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.models import registry as families
 from vitinit.benchmark.models.build import CLASSES, without_values
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec
@@ -16,8 +15,6 @@ from vitinit.initializers.plugins import contained
 if TYPE_CHECKING:
     from torch import nn
 
-IMAGE_SIZE, PATCH_SIZE = 32, 4
-
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:
     """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them.
@@ -26,9 +23,8 @@ def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> Initializ
     """
     from vitinit.initializers import registry
 
-    params = {key: value for key, value in named.items() if key != "name"}
-    initializer = registry.build(str(named["name"]), params, kind)
-    return InitializerSpec(name=str(named["name"]), params=initializer.recorded_params())
+    name = str(named["name"])
+    return InitializerSpec(name=name, params=registry.build_named({**named, "name": name}, kind).recorded_params())
 
 
 def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, str]:
@@ -64,26 +60,3 @@ def _check_fit(model: BaseModelSpec, name: str, initializer_json: str) -> None:
 def empty_model(model: BaseModelSpec) -> nn.Module:
     """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
     return without_values(model, CLASSES)
-
-
-def fits() -> dict[str, dict[str, str]]:
-    """Return `verdict` by initialiser, bases first, and by `arch`, asked of each family's smallest preset."""
-    from vitinit.initializers import registry
-
-    size = {"image_size": IMAGE_SIZE, "patch_size": PATCH_SIZE}
-    models = {
-        arch: families.spec_of({"arch": arch, **next(iter(family.presets.values())), **size})
-        for arch, family in families.described().items()
-        if family.presets
-    }
-    names = [*registry.names("base"), *registry.names("method")]
-    return {name: {arch: verdict(model, name) for arch, model in models.items()} for name in names}
-
-
-def verdict(model: BaseModelSpec, name: str) -> str:
-    """Return why an initialiser at its defaults does not fit a model, or the parameter that it lacks; or nothing."""
-    try:
-        part = resolve_initializer({"name": name})
-    except VitinitError as error:
-        return str(error)
-    return misfit(model, part, None)

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.images import centre, read_image
-from vitinit.benchmark.image_files.subset import held_out_fifth
 from vitinit.initializers.errors import VitinitError, plain
 
 IGNORED = 255
@@ -93,7 +92,9 @@ class Split:
         return F.interpolate(self.labels[:, None], (size, size), mode="nearest-exact")[:, 0]
 
     def part(self, numbers: Tensor) -> Split:
-        """Some of its images, in this order."""
+        """Some of its images, in this order; all of them in theirs are the split itself."""
+        if torch.equal(numbers, torch.arange(len(self.labels))):
+            return self
         listed = numbers.tolist()
         return Split(
             None if self.images is None else self.images[numbers],
@@ -108,6 +109,8 @@ class Split:
         Raises:
             VitinitError: a class has one image.
         """
+        from sklearn.model_selection import train_test_split
+
         train: list[int] = []
         test: list[int] = []
         for label, name in enumerate(classes):
@@ -115,7 +118,7 @@ class Split:
             if len(numbers) == 1:
                 raise VitinitError(f"class {name} has one image; training and test split need one each")
             if numbers:
-                kept, taken = held_out_fifth(numbers)
+                kept, taken = train_test_split(numbers, test_size=max(1, round(len(numbers) / 5)), random_state=0)
                 train += kept
                 test += taken
         return self.part(torch.tensor(sorted(train))), self.part(torch.tensor(sorted(test)))
@@ -161,7 +164,7 @@ class Sources:
 
     def its_statistics(self, size: int) -> Statistics:
         """The statistics; where the images have to tell, at this size."""
-        return self.statistics or statistics(counted(self.train, size))
+        return self.statistics or statistics(self.train, size)
 
 
 @dataclass(frozen=True)
@@ -197,53 +200,45 @@ class Data:
         return self.side if self.train.images is None else self.train.images.shape[-1]
 
 
-def decoded(sources: Sources, size: int, on_test: bool) -> Data:
-    """Decode all that is trained on and that accuracy is measured on: the test split, or else the validation part."""
+def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:
+    """What is trained on, and what accuracy is measured on: the test split, or else the validation part.
+
+    Args:
+        sources: the dataset.
+        size: side of the images, in pixels.
+        on_test: accuracy is measured on the test split.
+        decode: all images are decoded at this size. Otherwise they are cropped in their own size, anew in each epoch;
+            where the statistics are not known all are decoded once, so that a damaged one stops a run at its start.
+    """
     train = sources.train
     if sources.statistics is None:
-        train = Split(train.sized(size), train.labels)
-    mean, std = sources.statistics or statistics(counted(train, size))
-    everything = len(sources.chosen) == len(train.labels)
-    parts = (train, None if everything else sources.chosen), (sources.test, None) if on_test else (train, sources.val)
+        if decode:
+            train = Split(train.sized(size), train.labels)
+        else:
+            statistics(sources.test, size)
+    mean, std = sources.statistics or statistics(train, size)
     splits, checksum = [], hashlib.sha256()
-    for split, numbers in parts:
-        images, labels = split.sized(size, numbers), split.masks(size)
-        splits.append(Split(images, labels if numbers is None else labels[numbers]))
-        for tensor in (images, splits[-1].labels):
-            checksum.update(tensor.numpy().data)
-    first, second = splits
-    return Data(first, second, sources.classes, mean, std, checksum.hexdigest())
-
-
-def undecoded(sources: Sources, size: int, on_test: bool) -> Data:
-    """The same without decoding: the images are cropped in their own size, anew in each epoch.
-
-    Where the statistics are not known, all images are decoded once: one that is damaged stops a run at its start.
-    """
-    if sources.statistics is None:
-        counted(sources.test, size)
-    mean, std = sources.its_statistics(size)
-    checksum, splits = hashlib.sha256(), []
-    for split in (sources.train.part(sources.chosen), sources.test if on_test else sources.train.part(sources.val)):
-        for number in range(len(split.labels)):
-            checksum.update(split.content(number))
+    for split in (train.part(sources.chosen), sources.test if on_test else train.part(sources.val)):
+        if decode:
+            images = split.sized(size)
+            checksum.update(images.numpy().data)
+            split = Split(images, split.masks(size))
+        else:
+            for number in range(len(split.labels)):
+                checksum.update(split.content(number))
+            split = Split(None, split.labels, split.image, split.content)
         checksum.update(split.labels.numpy().data)
-        splits.append(Split(None, split.labels, split.image, split.content))
+        splits.append(split)
     first, second = splits
     return Data(first, second, sources.classes, mean, std, checksum.hexdigest(), size)
 
 
-def counted(split: Split, size: int) -> np.ndarray:
-    """Count each of the 256 levels in each channel of the images at a size, 3 x 256."""
+def statistics(split: Split, size: int) -> Statistics:
+    """Exact, of the images at a size, from the count of each of the 256 levels in each channel."""
     counts = np.zeros((3, 256), np.int64)
     for numbers in torch.arange(len(split.labels)).split(CHUNK):
         channels = split.sized(size, numbers).transpose(0, 1).flatten(1)
         counts += np.stack([channel.bincount(minlength=256).numpy() for channel in channels])
-    return counts
-
-
-def statistics(counts: np.ndarray) -> Statistics:
-    """Exact, from the count of each of the 256 levels in each channel, 3 x 256."""
     level = np.arange(256) / 255
     mean, std = [], []
     for count in counts:

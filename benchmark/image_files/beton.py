@@ -56,20 +56,17 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
         )
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    name = f"{spec.name}:{spec.path}" if spec.path else spec.name
     size = None if jpegs else image_size
-    words = ["vitinit", "data", "prepare", name, *(["--jpeg"] if jpegs else ["--image-size", str(image_size)])]
-    words += ["--train-size", str(spec.train_size)] if spec.train_size else []
-    folder, how = prepared_folder(spec, size, data_dir), shlex.join([*words, "--data-dir", str(data_dir)])
+    folder, name = prepared_folder(spec, size, data_dir), f"{spec.name}:{spec.path}" if spec.path else spec.name
+    subset = f" --train-size {spec.train_size}" if spec.train_size else ""
+    kind = f"--image-size {size}" if size else "--jpeg"
+    how = f"run 'vitinit data prepare {shlex.quote(name)} {kind}{subset} --data-dir {shlex.quote(str(data_dir))}'"
     if not (folder / MANIFEST).is_file():
-        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: run '{how}'")
+        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: {how}")
     with os_errors("cannot read the prepared dataset"):
         found = json.loads((folder / MANIFEST).read_text())
         if found["names"] != names_digest(spec):
-            raise VitinitError(
-                f"files of {spec.label} were added or removed since it was prepared for FFCV: move {folder} away and "
-                f"run '{how}'"
-            )
+            raise VitinitError(f"{spec.label} has other files than when it was prepared: move {folder} away and {how}")
         # FFCV maps the file: one that was cut short would end the process.
         if (length := (folder / BETON).stat().st_size) != found["size"]:
             raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found['size']:,}")

@@ -59,14 +59,6 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     return rest, val
 
 
-def held_out_fifth(items: list[int]) -> tuple[list[int], list[int]]:
-    """Split a class without splits of its own: always the same fifth, at least one item, is held out for the test."""
-    from sklearn.model_selection import train_test_split
-
-    kept, taken = train_test_split(items, test_size=max(1, round(len(items) / 5)), random_state=0)
-    return kept, taken
-
-
 def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np.ndarray:
     """`size` images with the classes in proportion, at least one of each; a subset contains the smaller of its draw.
 

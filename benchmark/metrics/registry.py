@@ -14,14 +14,7 @@ AVERAGED = "ema_"
 """Begins the name of a metric of the averaged weights, as `ema_top1`."""
 
 
-def _check(metric: type[Metric], where: str) -> None:
-    if not re.fullmatch(r"[a-z]([a-z0-9_]*[a-z0-9])?", metric.name) or re.search(r"_\d+$", metric.name):
-        raise VitinitError(
-            f"{where}: a metric cannot be called {metric.name!r}; allowed: words in lower case joined by _"
-        )
-
-
-REGISTRY: Registry[type[Metric]] = Registry("metric", __package__, accepts=concrete(Metric), collect=True, check=_check)
+REGISTRY: Registry[type[Metric]] = Registry("metric", __package__, accepts=concrete(Metric), collect=True)
 
 
 def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:
@@ -74,12 +67,8 @@ def main_metric(name: str | None, dense: bool, classes: int | None) -> str:
     if name is None:
         return OF_MASKS if dense else OF_LABELS
     metric = get(name)
-    if (
-        metric.name != name
-        or metric.at_the_end
-        or not metric.percent
-        or ("masks" if dense else "labels") not in metric.of
-    ):
+    kind = "masks" if dense else "labels"
+    if metric.name != name or metric.at_the_end or not metric.percent or kind not in metric.of:
         raise VitinitError(f"metric {name!r} cannot be the main one: that is one number in percent after every epoch")
     if classes is not None and not metric.fits(classes):
         raise VitinitError(f"metric {name!r} says nothing of {classes} classes")

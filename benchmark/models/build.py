@@ -95,7 +95,7 @@ def _counted(spec: BaseModelSpec, model: nn.Module, device: str) -> Counts:
         shape = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
         if shape != (IMAGES, CLASSES):
             raise VitinitError(
-                f"{spec.describe()} gives {shape} {'in training' if training else 'in evaluation'} for {IMAGES} images "
+                f"gives {shape} {'in training' if training else 'in evaluation'} for {IMAGES} images "
                 f"of {spec.image_size} px and {CLASSES} classes; a classifier gives one score for each image and class"
             )
     batch_norm = any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())

@@ -24,9 +24,14 @@ def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
         model: of a family that is `dense`.
         spec: its own.
     """
+    import torch
+
     changed: Any = model
     # moves with the model: made in the forward pass, it would be sent to the device each time
-    model.register_buffer("enlarging_GS", enlarging(spec.grid, spec.image_size), persistent=False)
+    tokens_GG = torch.eye(spec.grid)
+    # of each of G tokens for each of S pixels of a line: bilinear, corners not aligned
+    enlarging_GS = torch.nn.functional.interpolate(tokens_GG[None], size=spec.image_size, mode="linear")[0]
+    model.register_buffer("enlarging_GS", enlarging_GS, persistent=False)
     changed.forward_head = partial(_logits_of_pixels, model, spec.grid)
     return model
 
@@ -41,10 +46,3 @@ def _logits_of_pixels(model: Any, grid: int, features: Tensor) -> Tensor:
     # two products, and not F.interpolate: on a GPU its gradient has no order of summation that is always the same
     enlarging_GS = model.enlarging_GS.to(logits_BGGK)
     return torch.einsum("gs, bghk, ht -> bstk", enlarging_GS, logits_BGGK, enlarging_GS)
-
-
-def enlarging(grid: int, image_size: int) -> Tensor:
-    """Return the weight of each of G tokens for each of S pixels of a line, G x S: bilinear, corners not aligned."""
-    import torch
-
-    return torch.nn.functional.interpolate(torch.eye(grid)[None], size=image_size, mode="linear")[0]

@@ -145,11 +145,6 @@ class ModelSpec(BaseModelSpec):
         return self.image_size // self.patch_size
 
     @property
-    def tokens(self) -> int:
-        """Patches of an image."""
-        return self.grid**2
-
-    @property
     @abstractmethod
     def mixing(self) -> str:
         """Return the mechanism that mixes its tokens, for tables: `3 heads`."""

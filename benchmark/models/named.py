@@ -6,7 +6,6 @@ Imports no torch before it is needed: a spec that a record holds is read without
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -16,8 +15,7 @@ from pydantic import Field, JsonValue, field_validator
 from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, cause, unknown_name
-from vitinit.initializers.plugins import contained
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,14 +60,8 @@ class NamedModel(BaseModelSpec):
 
     def check(self) -> None:
         """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""
-        where = f"model {self.key} {getattr(self, self.key)}"
-        try:
-            with contained(where):
-                counts(self)
-        except VitinitError:
-            raise
-        except Exception as error:
-            raise VitinitError(f"{where}: {cause(error)}") from error
+        with plugins.imported(f"model {self.key} {getattr(self, self.key)}", VitinitError):
+            counts(self)
 
     @property
     def batch_norm(self) -> bool:
@@ -143,22 +135,14 @@ class PythonModel(NamedModel):
     @field_validator("python")
     @classmethod
     def _names_a_module_and_a_class(cls, name: str) -> str:
-        module, _, attribute = name.partition(":")
-        if not plugins.is_pinned(name) and not (module and attribute.isidentifier()):
+        if not all(name.partition(":")):
             raise ValueError("write module:NAME, as in my_package.models:MyViT")
         return name
 
     @property
     def constructor(self) -> Callable[..., nn.Module]:
         """The class or function."""
-        if plugins.is_pinned(self.python):
-            return plugins.load(self.python)
-        module, _, attribute = self.python.partition(":")
-        found = vars(importlib.import_module(module))
-        if attribute not in found:
-            public = (name for name, value in found.items() if callable(value) and name[0] != "_")
-            raise unknown_name(f"class or function of {module}", attribute, public)
-        return found[attribute]
+        return plugins.load(self.python)
 
     def build(self, classes: int) -> nn.Module:
         """Call it."""

@@ -36,11 +36,6 @@ families = REGISTRY.by_name
 """All families by `arch`, in the order of the names."""
 
 
-def described() -> dict[str, type[BaseModelSpec]]:
-    """All families but those of models by name: their models are described by fields."""
-    return {name: family for name, family in families().items() if not family.by_name}
-
-
 def by_name(fields: Mapping[str, Any]) -> type[NamedModel] | None:
     """The family of models by name that fields of a grid are of, by the field that holds the name."""
     named = (family for family in families().values() if issubclass(family, NamedModel))

@@ -9,8 +9,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.spec import ADAMW, Recipe
-from vitinit.initializers.errors import VitinitError, cause, unknown_name
-from vitinit.initializers.plugins import Registry
+from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.plugins import Registry, imported
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,12 +41,10 @@ def check(recipe: Recipe) -> None:
         return
     from torch import nn
 
-    try:
+    if (name := recipe.optimizer.name) not in described():
+        raise unknown_name("optimizer", name, described())
+    with imported(f"optimizer {name!r}", VitinitError):  # each checks its arguments in its own way
         build(nn.Linear(1, 1), recipe.model_copy(update={"layer_decay": None}))
-    except VitinitError:
-        raise
-    except Exception as error:  # each checks its arguments in its own way, some by assertions
-        raise VitinitError(f"optimizer {recipe.optimizer.name!r}: {cause(error)}") from error
 
 
 def build(model: nn.Module, recipe: Recipe) -> Optimizer:
@@ -61,15 +59,13 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
     from timm.optim import create_optimizer_v2, get_optimizer_info
 
     name, params = recipe.optimizer.name, recipe.optimizer.params
-    if name not in described():
-        raise unknown_name("optimizer", name, described())
     if cls := REGISTRY.by_name().get(name):
         if recipe.weight_decay and "weight_decay" not in inspect.signature(cls).parameters:
-            raise VitinitError(f"optimizer {name!r} has no weight decay; the recipe is to have weight_decay: 0")
+            raise VitinitError(f"{name} has no weight decay; the recipe is to have weight_decay: 0")
         return cls(groups(model, recipe), lr=recipe.lr, **params)  # type: ignore[call-arg]
     for dropped in ("betas", "eps"):  # by timm, in silence
         if dropped in params and not getattr(get_optimizer_info(name), f"has_{dropped}"):
-            raise VitinitError(f"optimizer {name!r} has no {dropped}")
+            raise VitinitError(f"{name} has no {dropped}")
     _check_layers(model, recipe)
     return create_optimizer_v2(
         model,

@@ -38,14 +38,8 @@ class AttentionMaps:
 def maps_to_bytes(maps: AttentionMaps) -> bytes:
     """The content of the file; the same maps give the same bytes."""
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        epochs=np.array(maps.epochs),
-        maps=maps.maps_ELHNN,
-        grams=maps.grams_ELBnn,
-        images=maps.images,
-        weights=maps.weights,
-    )
+    epochs, images, weights = map(np.array, (maps.epochs, maps.images, maps.weights))
+    np.savez(buffer, epochs=epochs, maps=maps.maps_ELHNN, grams=maps.grams_ELBnn, images=images, weights=weights)
     return buffer.getvalue()
 
 
@@ -68,11 +62,15 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
         return None
     except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
         raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
-    last, shape = record.spec.recipe.epochs, (len(epochs), *(record.spec.model.attention_maps or ()))
-    if epochs[:1] != (0,) or epochs[-1] != last:
-        raise VitinitError(f"{path}: attention maps of epochs {list(epochs)[:9]}, not of 0 to {last}")
-    if found.maps_ELHNN.shape != shape or found.grams_ELBnn.shape[:2] != shape[:2]:
-        raise VitinitError(f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}")
+    shape = len(epochs), *(record.spec.model.attention_maps or ())
+    if (
+        epochs[:1] + epochs[-1:] != (0, record.spec.recipe.epochs)
+        or found.maps_ELHNN.shape != shape
+        or found.grams_ELBnn.shape[:2] != shape[:2]
+    ):
+        raise VitinitError(
+            f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}, from epoch 0 to the last"
+        )
     return found
 
 

@@ -30,7 +30,9 @@ def get(
 @data_app.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="vitinit list datasets; folder:PATH too")],
-    image_size: Annotated[int, typer.Option(min=1, help="Side of the images, that of the model.")] = 32,
+    image_size: Annotated[
+        int | None, typer.Option(min=1, help="Side of the images, that of the model; default: 32.")
+    ] = None,
     jpeg: Annotated[
         bool, typer.Option("--jpeg", help="JPEGs, for recipes that crop images of their own size.")
     ] = False,
@@ -46,7 +48,10 @@ def prepare(
     spec, folder = resolve_dataset({"name": name, "train_size": train_size}), datasets.data_dir(data_dir)
     if reason := registry.unavailable(spec, folder):
         raise VitinitError(reason)
-    size = None if jpeg or registry.get(spec.name).streamed else image_size
+    own_size = jpeg or registry.get(spec.name).streamed
+    if own_size and image_size:
+        raise VitinitError(f"{spec.label}: JPEGs are in their own size; leave --image-size out")
+    size = None if own_size else image_size or 32
     with _progress(f"writing {spec.label}") as report:
         made = prepare_beton(spec, size, folder, report)
     console.print(f"{described(spec, size)} is in {made}")

@@ -37,7 +37,7 @@ def list_(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
     name: Annotated[str | None, typer.Argument(help="Only this one, in full, or names like 'vit*'.")] = None,
 ) -> None:
-    """List what a grid can name; `fits`: which initialiser fits which model family."""
+    """List what a grid can name."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
     listing = KINDS[kind]()
@@ -122,16 +122,6 @@ def _models() -> Listing:
     )
 
 
-def _fits() -> Listing:
-    from vitinit.benchmark.grids.fitting import fits
-
-    verdicts = fits()
-    lines = {name: [f"{arch}: {why or 'yes'}" for arch, why in row.items()] for name, row in verdicts.items()}
-    texts = {name: ", ".join(arch for arch, why in row.items() if not why) for name, row in verdicts.items()}
-    hint = "Families whose smallest preset it fits. Why not others: vitinit list fits NAME"
-    return Listing(texts, hint, lambda name: "\n".join(lines[name]))
-
-
 def _recipes() -> Listing:
     from vitinit.benchmark.grids import parts
 
@@ -178,7 +168,6 @@ KINDS: dict[str, Callable[[], Listing]] = {
     "initializers": _initializers,
     "datasets": _datasets,
     "models": _models,
-    "fits": _fits,
     "recipes": _recipes,
     "optimizers": _optimizers,
     "augmentations": _augmentations,

@@ -52,6 +52,9 @@ class Grey(InMemory):
             labels = np.arange(count) % 2
             return np.broadcast_to((labels * 200)[:, None, None, None], (count, 3, 8, 8)).astype(np.uint8), labels
         return split(64), split(32), ("dark", "light")
+
+
+GREY = Grey(name="grey")
 '''
 GRID = """
 title: own
@@ -61,7 +64,7 @@ rows:
   Placebo: {base: trunc_normal, method: {name: placebo, of: "parts/own_method.py:Smaller", keep: spectrum}}
 blocks:
   - &block
-    datasets: [{python: "own_data.py:Grey"}]
+    datasets: [{python: "own_data.py:GREY"}]
     model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
     recipe: {name: small, epochs: 1, batch_size: 16}
     seeds: [0]
@@ -107,7 +110,7 @@ def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder
     assert spec.label == spec.name[:-9]
     (folder / "own_data.py").write_text(DATA.replace("200", "100"))
     assert specs(folder)["Base", "vit"].dataset.label != spec.label
-    (folder / "own_data.py").write_text(DATA.replace("    def read", '    metric = "calibration_error"\n    def read'))
+    (folder / "own_data.py").write_text(DATA.replace('name="grey"', 'name="grey", metric="calibration_error"'))
     assert datasets.get(specs(folder)["Base", "vit"].dataset.name).main_metric == "calibration_error"
 
 

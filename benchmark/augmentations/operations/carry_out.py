@@ -11,9 +11,12 @@ from torch import Tensor
 
 from vitinit.benchmark.augmentations.operations import image_operations as batched
 
-NAMES = "posterize solarize solarize_add auto_contrast equalize brightness contrast color sharpness"
-IN_PLACE = {name: getattr(batched, name) for name in NAMES.split()}
-OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = dict(IN_PLACE)
+PLAIN = "posterize", "solarize", "solarize_add", "auto_contrast", "equalize"
+BLENDED = "brightness", "contrast", "color", "sharpness"
+OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    **{name: getattr(batched, name) for name in PLAIN},
+    **{name: partial(batched.away_from, getattr(batched, name)) for name in BLENDED},
+}
 for _way, _reach in (("linear", range(2)), ("cubic", range(-1, 3))):
     OPERATIONS[f"across_{_way}"] = partial(batched.affine, across=_reach, down=range(1))
     OPERATIONS[f"down_{_way}"] = partial(batched.affine, across=range(1), down=_reach)

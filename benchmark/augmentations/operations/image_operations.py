@@ -9,7 +9,7 @@ for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -76,26 +76,26 @@ def equalize(images_BCHW: Tensor, _: Tensor, fill_C11: Tensor) -> Tensor:
     return equalize_image(images_BCHW)
 
 
-def brightness(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
-    """Between black (factor 0) and the image (1), or beyond it."""
-    return blend(torch.zeros_like(images_BCHW), images_BCHW, factor_BX[:, 0])
+def brightness(images_BCHW: Tensor) -> Tensor:
+    """Black, for factor 0; the image is 1."""
+    return torch.zeros_like(images_BCHW)
 
 
-def contrast(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
-    """Between the mean grey, rounded, and the image."""
-    grey_BHW = _grey(images_BCHW)
-    pixels = grey_BHW.shape[1] * grey_BHW.shape[2]
-    mean_B = (2 * grey_BHW.sum((1, 2)) + pixels) // (2 * pixels)
-    return blend(_each(mean_B), images_BCHW, factor_BX[:, 0])
+def contrast(images_BCHW: Tensor) -> Tensor:
+    """Return the mean grey, rounded."""
+    grey_BHW = color(images_BCHW)
+    pixels = grey_BHW.shape[2] * grey_BHW.shape[3]
+    return (2 * grey_BHW.sum((1, 2, 3), keepdim=True) + pixels) // (2 * pixels)
 
 
-def color(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
-    """Between grey and the image."""
-    return blend(_grey(images_BCHW)[:, None], images_BCHW, factor_BX[:, 0])
+def color(images_BCHW: Tensor) -> Tensor:
+    """Return Pillow's conversion to grey, B x 1 x H x W, int32."""
+    red, green, blue = images_BCHW.int().split(1, 1)
+    return (red * LUMA[0]).add_(green * LUMA[1]).add_(blue * LUMA[2]).add_(0x8000) >> 16
 
 
-def sharpness(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
-    """Between Pillow's filter SMOOTH and the image.
+def sharpness(images_BCHW: Tensor) -> Tensor:
+    """Pillow's filter SMOOTH.
 
     3 x 3 neighbours, the pixel itself counted five times; the border stays as it is.
     """
@@ -103,7 +103,12 @@ def sharpness(images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tenso
     rows = pixels[..., :-2, :] + pixels[..., 1:-1, :] + pixels[..., 2:, :]
     sums = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * pixels[..., 1:-1, 1:-1]
     smooth[..., 1:-1, 1:-1] = sums.float().add_(6.5).div_(13).short()  # never within 1/26 of a whole number
-    return blend(smooth, images_BCHW, factor_BX[:, 0])
+    return smooth
+
+
+def away_from(other: Callable[[Tensor], Tensor], images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
+    """Between what another function makes of the images (factor 0) and them (1), or beyond them."""
+    return blend(other(images_BCHW), images_BCHW, factor_BX[:, 0])
 
 
 def affine(images_BCHW: Tensor, matrix_BX: Tensor, fill_C11: Tensor, across: range, down: range) -> Tensor:
@@ -145,12 +150,6 @@ def _interpolate(taps: Sequence[Tensor], between: Tensor) -> Tensor:
     value.mul_(between).add_((before - first).mul_(2).add_(second).sub_(after).double())
     value.mul_(between).add_((second - before).double())
     return value.mul_(between).add_(first.double())
-
-
-def _grey(images_BCHW: Tensor) -> Tensor:
-    """Pillow's conversion to grey, B x H x W, int32."""
-    red, green, blue = images_BCHW.int().unbind(1)
-    return (red * LUMA[0]).add_(green * LUMA[1]).add_(blue * LUMA[2]).add_(0x8000) >> 16
 
 
 def _pixels(values: Tensor) -> Tensor:

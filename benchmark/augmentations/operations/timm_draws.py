@@ -1,4 +1,4 @@
-"""Draws of timm's RandAugment and AugMix, made by timm's own code, image by image, without the work."""
+"""What RandAugment and AugMix draw by timm's own code, image by image, without the work."""
 
 from __future__ import annotations
 
@@ -11,54 +11,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from timm.data import auto_augment
 
-from vitinit.benchmark.augmentations.operations.carry_out import IN_PLACE, NUMBERS, numbers
+from vitinit.benchmark.augmentations.operations.carry_out import BLENDED, PLAIN, numbers
 from vitinit.initializers.errors import VitinitError
 
 Numbers = tuple[float, ...]
 NOTHING = numbers("nothing")
-DEPTH = 3
-"""Most operations in a chain of AugMix."""
-
-
-def rand_augment(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
-    """Return what timm does to so many images one after the other, for a seed of its global generators.
-
-    Returns:
-        For each image and layer the numbers that `carry_out` takes.
-
-    Raises:
-        VitinitError: timm refuses the configuration, or it has operations that we have not.
-    """
-    timm = recording(auto_augment.rand_augment_transform, config, image_size)
-    count, layers, weights = len(timm.ops), timm.num_layers, timm.choice_weights
-    with seeded_python(seed):
-        if weights is None:  # the draws of timm's `choice` for all images, in one call
-            chosen = np.random.randint(0, count, (images, layers))  # noqa: NPY002
-        else:
-            chosen = np.array([np.random.choice(count, layers, False, weights) for _ in range(images)])  # noqa: NPY002
-        return np.array([[timm.ops[number](NOTHING) for number in row] for row in chosen.tolist()])
-
-
-def augmix(config: str, image_size: int, images: int, seed: int) -> np.ndarray:
-    """Return what timm's AugMix does to so many images one after the other, for a seed of its global generators.
-
-    Returns:
-        B x (1 + chains) x (1 + DEPTH) x (1 + NUMBERS). At [b, 0, 0, 0] is the share of the mixed image, at
-        [b, 1 + c, 0, 0] that of chain c in it, at [b, 1 + c, 1:] its operations, as `carry_out` takes them.
-    """
-    timm = recording(auto_augment.augment_and_mix_transform, config, image_size)
-    drawn = np.zeros((images, 1 + timm.width, 1 + DEPTH, 1 + NUMBERS))
-    with seeded_python(seed):
-        for chains in drawn:
-            chains[1:, 0, 0] = np.float32(np.random.dirichlet([timm.alpha] * timm.width))  # noqa: NPY002
-            chains[0, 0, 0] = np.float32(np.random.beta(timm.alpha, timm.alpha))  # noqa: NPY002
-            for chain in chains[1:]:
-                depth = np.random.randint(1, 1 + DEPTH)  # noqa: NPY002
-                chosen = np.random.choice(timm.ops, depth)  # noqa: NPY002
-                chain[1 : 1 + depth] = [op(NOTHING) for op in chosen]
-    return drawn
 
 
 @contextmanager
@@ -109,7 +67,7 @@ def _moved(name: str, size: int, _: Numbers, by: float, *, resample: Any, **__: 
 
 
 RECORDERS: dict[str, Callable[..., Numbers]] = {
-    **dict.fromkeys((*IN_PLACE, "invert"), _of_name),
+    **dict.fromkeys((*PLAIN, *BLENDED, "invert"), _of_name),
     **dict.fromkeys(("shear_x", "shear_y", "translate_x_rel", "translate_y_rel", "rotate"), _moved),
 }
 """Replacements of timm's functions: each draws as timm's does, and gives the numbers of `carry_out`."""

@@ -17,7 +17,7 @@ from timm.data import auto_augment
 from tests.photographs import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations.operations.carry_out import KINDS, carry_out, fill_color
-from vitinit.benchmark.augmentations.operations.timm_draws import rand_augment as draw
+from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
@@ -64,7 +64,7 @@ def by_timm(config: str, images: torch.Tensor, seed: int) -> torch.Tensor:
 
 
 def ours(config: str, images: torch.Tensor, seed: int, device: str = "cpu") -> torch.Tensor:
-    drawn = draw(config, images.shape[-1], len(images), seed)
+    drawn = RandAugment(config=config).draw(len(images), images.shape[-1], seed)
     return carry_out(images.to(device), drawn, fill_color(MEAN).to(device)).cpu()
 
 
@@ -73,7 +73,7 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
     differences: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for seed, config in enumerate(EACH_ALONE):
         images = photographs.roll(seed, 0)[:96]
-        kinds = draw(config, 32, len(images), seed)[:, 0, 0].astype(int)
+        kinds = RandAugment(config=config).draw(len(images), 32, seed)[:, 0, 0].astype(int)
         difference = (ours(config, images, seed, device).int() - by_timm(config, images, seed).int()).abs()
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
             differences[KINDS[kind]].append(of_image)
