@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 from torch import nn
 
-from vitinit.initializers.errors import VitinitError, explain
+from vitinit.initializers.errors import explain
 
 Type = str | type[nn.Module]
 """A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""
@@ -84,6 +84,11 @@ class Attention(Description):
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
+    @property
+    def qkv(self) -> tuple[Part, Part, Part]:
+        """W_q, W_k and W_v."""
+        return self.query, self.key, self.value
+
 
 @dataclass(frozen=True)
 class Normal(Description):
@@ -116,8 +121,6 @@ class Adapter(Description):
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
     filters: bool = False
     """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
-    token_mixing: tuple[str, ...] = ()
-    """Attribute names of modules that mix tokens by one Linear between patches, or by an MLP of two."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Types of attention modules for which no method is made, each with the reason."""
 
@@ -126,26 +129,8 @@ class Adapter(Description):
         return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
 
 
-def follow(start: Any, path: str) -> Any:
-    """Follow a path of attributes; None where it leads nowhere."""
+def found(start: Any, path: str) -> Any:
+    """Follow a path of attributes; None where it leads nowhere or to a no-op module."""
     for name in path.split("."):
         start = getattr(start, name, None)
-    return start if path else None
-
-
-def found(start: Any, path: str) -> Any:
-    """`follow`; None also where it leads to a no-op module."""
-    end = follow(start, path)
-    return None if isinstance(end, nn.Identity) else end
-
-
-def required(module: nn.Module, path: str) -> Any:
-    """`found`, of what an adapter says is there.
-
-    Raises:
-        VitinitError: it is not.
-    """
-    value = found(module, path)
-    if value is None:
-        raise VitinitError(f"attention of type {type(module).__name__} has no {path!r}, which its adapter names")
-    return value
+    return None if not path or isinstance(start, nn.Identity) else start

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -64,19 +64,8 @@ def _text(one: Type) -> str:
     return one if isinstance(one, str) else f"{one.__module__}.{one.__qualname__}"
 
 
-@cache
-def _names(cls: Any) -> frozenset[str]:
-    """The class and all above it."""
-    return frozenset(_text(parent) for parent in cls.__mro__)
-
-
-def _is(module: nn.Module, types: tuple[Type, ...]) -> bool:
-    cls: Any = type(module)
-    return not _names(cls).isdisjoint(map(_text, types))
-
-
-def _computes_what(cls: Any) -> frozenset[str]:
-    """The classes whose forward pass is that of `cls`: those above the first that has one of its own.
+def _names(cls: type, same_forward: bool = False) -> set[str]:
+    """The class and all above it, or those whose forward pass is its own.
 
     A subclass with a forward pass of its own may attend in another way. It says that it does not by the class
     attribute `same_attention = True`.
@@ -84,9 +73,13 @@ def _computes_what(cls: Any) -> frozenset[str]:
     names = []
     for parent in cls.__mro__:
         names.append(_text(parent))
-        if "forward" in vars(parent) and not vars(parent).get("same_attention"):
+        if same_forward and "forward" in vars(parent) and not vars(parent).get("same_attention"):
             break
-    return frozenset(names)
+    return set(names)
+
+
+def _named(names: set[str], types: Iterable[Type]) -> bool:
+    return not names.isdisjoint(map(_text, types))
 
 
 def kind_of(module: nn.Module) -> Attention | str | None:
@@ -95,17 +88,16 @@ def kind_of(module: nn.Module) -> Attention | str | None:
     Raises:
         VitinitError: an adapter knows it, and names what is not there.
     """
-    names = _computes_what(type(module))
-    wrong = ""
+    every, computing, wrong = _names(type(module)), _names(type(module), same_forward=True), ""
     for adapter in adapters():
         for kind in adapter.attention:
-            if not names.isdisjoint(map(_text, kind.types)):
+            if _named(computing, kind.types):
                 misfit = _misfit(kind, module)
                 if not misfit:
                     return kind
                 wrong = wrong or f"adapter {adapter.name!r}: {misfit}"
         for one, reason in adapter.refused.items():
-            if _is(module, (one,)):
+            if one in every:
                 return reason
     if wrong:
         raise VitinitError(wrong)
@@ -114,26 +106,18 @@ def kind_of(module: nn.Module) -> Attention | str | None:
 
 def _misfit(kind: Attention, module: nn.Module) -> str:
     """Return what of an adapter's description a module has not; what may be missing are biases, norms and windows."""
-    name, own = type(module).__name__, {id(parameter) for parameter in module.parameters()}
-    heads = found(module, kind.heads)
-    if not isinstance(heads, int) or heads < 1:
-        return f"{kind.heads!r} in {name} is no number of heads: {heads!r}"
-    rows = []
-    for part in (kind.query, kind.key, kind.value, kind.proj):
+    name, own, rows = type(module).__name__, {id(parameter) for parameter in module.parameters()}, []
+    for part in (*kind.qkv, kind.proj):
         weight = found(module, part.weight)
         if id(weight) not in own:
             return f"{part.weight!r} leads to no parameter of {name}; one that is computed is initialised before that"
-        if part is kind.proj:
-            rows.append(weight[0].numel())
-        elif len(weight) % (part.of * heads):
-            return f"the {len(weight)} rows of {part.weight!r} in {name} are not {part.of} times those of {heads} heads"
-        else:
-            rows.append(len(weight) // part.of)
+        rows.append(weight[0].numel() if part is kind.proj else len(weight) / part.of)
     query, key, value, taken = rows
-    if query != key or value != taken:
+    heads = found(module, kind.heads)
+    if not isinstance(heads, int) or query != key or value != taken or query % heads or value % heads:
         return (
-            f"W_q, W_k and W_v in {name} have {query}, {key} and {value} rows, and W_proj takes {taken}: no method is "
-            "made for attention whose heads share keys or values"
+            f"W_q, W_k and W_v in {name} have {query:g}, {key:g} and {value:g} rows, W_proj takes {taken}, and "
+            f"{kind.heads!r} is {heads}: no method is made for attention whose heads share keys or values"
         )
     return ""
 
@@ -154,7 +138,7 @@ def families(model: nn.Module) -> list[Family]:
     for path, module in model.named_modules():
         if any(not family.path or path.startswith(f"{family.path}.") for family in known):
             continue
-        adapter = next((adapter for adapter in adapters() if _is(module, adapter.models)), None)
+        adapter = next((adapter for adapter in adapters() if _named(_names(type(module)), adapter.models)), None)
         if adapter:
             known.append(Family(path, module, adapter))
     return known

@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from vitinit.initializers.adapter import Attention, Part, found, required
+from vitinit.initializers.adapter import Attention, Part, found
 from vitinit.initializers.adapters import Family, families, kind_of
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.measure import Softmaxes
@@ -22,9 +22,8 @@ AT_ONCE = 8
 ENDS = ("weight", "bias")
 """Parameters of a Linear."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
-"""Attributes that hold the number of heads. By these or its class's name, unknown attention is noticed."""
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
-"""Pattern in the class names of attention modules."""
+"""Attributes that hold the number of heads, and a pattern in class names: by these, unknown attention is noticed."""
 HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
@@ -48,7 +47,7 @@ class AttentionLayer:
     @property
     def heads(self) -> int:
         """Number of heads H."""
-        return int(required(self.module, self.kind.heads))
+        return int(found(self.module, self.kind.heads))
 
     @property
     def gated(self) -> bool:
@@ -57,7 +56,7 @@ class AttentionLayer:
 
     def weight(self, part: Part) -> Tensor:
         """The rows of a part of `kind`; a view."""
-        return required(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
+        return found(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
 
     def bias(self, part: Part) -> Tensor | None:
         """Its bias, where it has one; a view. One that is shorter than the weights is of this part alone."""
@@ -177,21 +176,19 @@ class AttentionLayer:
         return square[0].reshape(-1, self.heads, *square[0].shape[-2:])
 
 
-class _Survey(NamedTuple):
-    layers: list[AttentionLayer]
-    unknown: list[str]
-    """Attention that no adapter describes, each with the reason."""
+def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
+    """Return the attention layers, and the attention that no adapter describes, each with the reason.
 
-
-def _survey(model: nn.Module) -> _Survey:
-    """One walk: modules inside of known attention are passed over, and what only looks like attention is refused."""
+    Modules inside of known attention are passed over; what looks like attention, as far as names tell, is unknown.
+    """
     layers, unknown, known, suspects = list[AttentionLayer](), list[str](), list[str](), dict[str, str]()
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind, what = kind_of(module), type(module).__name__
         if kind is None:
-            if _suspect(module):
+            named = any(isinstance(vars(module).get(heads), int) for heads in HEADS) or ATTENTION.search(what)
+            if named and any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()):
                 suspects[name] = what
             continue
         known.append(name)
@@ -206,24 +203,12 @@ def _survey(model: nn.Module) -> _Survey:
                 f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
                 f"with W_q, W_k and W_v each in rows of their own, {HELP}"
             )
-    return _Survey(layers, unknown)
-
-
-def unknown_attention(model: nn.Module) -> str:
-    """Name the first attention that no adapter describes; empty where there is none."""
-    return next(iter(_survey(model).unknown), "")
-
-
-def _suspect(module: nn.Module) -> bool:
-    """Return True for a module with a Linear or convolution that looks like attention, as far as names tell."""
-    named = any(isinstance(vars(module).get(heads), int) for heads in HEADS) or ATTENTION.search(type(module).__name__)
-    return bool(named) and any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules())
+    return layers, unknown
 
 
 def has_attention(model: nn.Module) -> bool:
     """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
-    found = _survey(model)
-    return bool(found.layers or found.unknown)
+    return any(survey(model))
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
@@ -232,12 +217,12 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     Raises:
         VitinitError: the model has none, or some for which no method is made.
     """
-    found = _survey(model)
-    for why in found.unknown:
-        raise VitinitError(f"{type(model).__name__}: {why}")
-    if not found.layers:
+    layers, unknown = survey(model)
+    if unknown:
+        raise VitinitError(f"{type(model).__name__}: {unknown[0]}")
+    if not layers:
         raise VitinitError(f"{type(model).__name__} has no attention layer{'' if families(model) else UNKNOWN}")
-    return found.layers
+    return layers
 
 
 def shared_parameters(model: nn.Module) -> list[list[str]]:

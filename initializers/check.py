@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitinit.initializers.adapters import layer_scales
-from vitinit.initializers.apply import METHODS, Meant
 from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.initialize import METHODS, Meant
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import copy_of, named_tensors, refuse, usual_settings

@@ -18,14 +18,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-
-class _Bounded(reprlib.Repr):
-    def repr_int(self, x: int, level: int) -> str:
-        """Return at most 40 characters, also of a number with more digits than Python converts to text."""
-        return super().repr_int(x, level) if abs(x) < 10**400 else f"<int of {x.bit_length():,} bits>"
-
-
-_BOUNDED = _Bounded()
+_BOUNDED = reprlib.Repr()
 """Text of a value from a file: short, whatever the value. Aliases let a few lines of YAML name billions of items."""
 _BOUNDED.maxlevel = 2
 _BOUNDED.maxstring = _BOUNDED.maxother = 120
@@ -33,8 +26,6 @@ _BOUNDED.maxstring = _BOUNDED.maxother = 120
 
 def printable(text: str) -> str:
     """Text on one line that a terminal prints and does not obey, whoever wrote it; spaces stay."""
-    if text.isprintable():
-        return text
     return "".join(char if char.isprintable() else " " if char.isspace() else "?" for char in text)
 
 

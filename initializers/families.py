@@ -143,7 +143,6 @@ TIMM = (
         name="timm MLP-Mixer",  # and ResMLP
         models=("timm.models.mlp_mixer.MlpMixer",),
         grid=lambda model: model.stem.grid_size,
-        token_mixing=("mlp_tokens", "linear_tokens"),
         parameters={"*.alpha": 1.0, "*.beta": 0.0, "*.ls1": "layer_scale", "*.ls2": "layer_scale"},
     ),
     Adapter(

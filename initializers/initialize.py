@@ -1,34 +1,111 @@
-"""Base, then method, once; then measure what came out."""
+"""Base, then method, on a copy of a model: checked, applied, audited; for a run also measured."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
-from vitinit.initializers.apply import apply
+from vitinit.initializers.adapters import families
 from vitinit.initializers.attention import (
-    AttentionLayer,
     attention_layers,
     evaluated,
     has_attention,
     position_embedding,
     rotary,
     seen_grids,
+    shared_parameters,
 )
 from vitinit.initializers.diagnostics import attention_input, starts
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import contained
 from vitinit.initializers.pseudo_input import pseudo_input
-from vitinit.initializers.registry import Aim, Initializer, Job
+from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
-from vitinit.initializers.transaction import scratch
+from vitinit.initializers.transaction import named_tensors, scratch
 
 OFFSET_RADIUS = 3
+
+
+@dataclass(frozen=True)
+class Meant:
+    """Method that `vitinit.initialize` has put on a model, and what it means to be so."""
+
+    name: str
+    tensors: set[str]
+    """Those that it has changed or wants to stay untrained."""
+
+
+METHODS: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
+"""By model, the last method: its own aim is no warning of `vitinit.check`."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Result of applying base and method."""
+
+    changed: list[list[str]]
+    """Names of the parameters and buffers that each of them changed."""
+    aim: Aim | None
+    """Attention that the last of them aims at."""
+    seconds: float
+    shared: list[list[str]]
+    """Paths of the parameters that changed and that several modules share: they were set once."""
+
+
+def apply(
+    model: nn.Module, parts: Sequence[Initializer], stream: Callable[[str], torch.Generator], job: Job
+) -> Applied:
+    """Check all parts, then apply them one after the other, to the copy that `scratch` gives.
+
+    Raises:
+        VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
+            modules share and need differently, or replaced more than values, or left a value that is not finite.
+    """
+    for one, other in combinations(families(model), 2):
+        pairs = zip(named_tensors(one.model).items(), named_tensors(other.model).items(), strict=False)
+        if all(name == also and torch.equal(a, b) for (name, a), (also, b) in pairs):
+            raise VitinitError(
+                f"{type(model).__name__} holds equal models ({one.path!r}, {other.path!r}), as student and teacher: "
+                "initialise one of them, then copy it"
+            )
+    for part in parts:
+        with contained(part.described):
+            part.check(model)
+    seconds, changed = 0.0, list[list[str]]()
+    aim: Tensor | Aim | None = None
+    for part in parts:
+        before = {name: value.clone() for name, value in named_tensors(model).items()}
+        start = time.perf_counter()
+        with contained(part.described):
+            aim = part.apply(model, stream(f"init/{part.kind}"), job)
+        seconds += time.perf_counter() - start
+        model.float()  # a plug-in may have replaced a parameter by one of another type
+        shapes, now = ({(name, one.shape) for name, one in each.items()} for each in (before, named_tensors(model)))
+        if differing := shapes ^ now:
+            raise VitinitError(
+                f"{part.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of parameters "
+                "and buffers in place, as by weight.copy_(values)"
+            )
+        changed.append(changed_by(part, model, before))
+        for paths in shared_parameters(model) if part.kind == "method" else ():
+            if not set(paths).isdisjoint(changed[-1]):
+                raise VitinitError(
+                    f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is "
+                    "made for layers with parameters of their own"
+                )
+    if isinstance(aim, Tensor):
+        aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
+    if aim is not None and not aim.targets_LHNN.any():
+        raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
+    every = {name for names in changed for name in names}
+    return Applied(changed, aim, seconds, [paths for paths in shared_parameters(model) if every & set(paths)])
 
 
 def initialize(
@@ -62,15 +139,13 @@ def initialize(
             value that is not finite.
     """
     parts = [part for part in (base, method) if part is not None]
-    for part, kind in zip(parts, ("base", "method"), strict=False):
-        if part.kind != kind:
-            raise VitinitError(f"initializer {part.name!r} is a {part.kind}, given as the {kind}")
+    measure = measure and has_attention(model)
     measuring = [0.0]
     placebo: list[PlaceboReport] = []
 
     def diagnose(model: nn.Module) -> list[LayerStart]:
         start = time.perf_counter()
-        found = starts(model, images_BCHW) if measure and has_attention(model) else []
+        found = starts(model, images_BCHW) if measure else []
         measuring.append(time.perf_counter() - start)
         return found
 
@@ -79,15 +154,21 @@ def initialize(
     for part in parts:
         with contained(part.described):
             part.freeze(model)
-    aim = applied.aim
+    layers, aim = attention_layers(model) if measure else [], applied.aim
     report: dict[str, Any] = {
         "seconds": applied.seconds - sum(measuring),
         "method_parameters": applied.changed[1] if method is not None else [],
         "placebo": placebo[0] if placebo else None,
         "start": diagnose(model),
+        "norms": [
+            LayerNorms(
+                layer=layer.name,
+                query=layer.query_HdD.detach().norm(dim=(1, 2)).tolist(),
+                key=layer.key_HdD.detach().norm(dim=(1, 2)).tolist(),
+            )
+            for layer in layers
+        ],
     }
-    layers = attention_layers(model) if measure and has_attention(model) else []
-    report["norms"] = [norms(layer) for layer in layers]
     if layers and aim is not None:
         report["pseudo_input"] = on_pseudo_input(model, aim)
     # rotations are told to a layer beside its tokens, and are missing where it is called with tokens alone
@@ -100,25 +181,23 @@ def initialize(
     return InitReport.model_validate(report), aim.targets_LHNN.bool() if layers and aim is not None else None
 
 
-def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
-    """Attention of the first layer on its pseudo-input, beside its target."""
-    pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
-    with evaluated(model):
-        return fidelity(pseudo_input_attention(attention_layers(model)[0], pseudo_ND)[None], aim.targets_LHNN[0])
-
-
 @torch.no_grad()
-def pseudo_input_attention(layer: AttentionLayer, pseudo_ND: Tensor) -> Tensor:
-    """Attention of a layer on a pseudo-input, heads x N x N.
+def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
+    """Attention of the first layer on its pseudo-input, beside its target.
 
     W_q and W_k without biases, as the solvers see it; GPSA gives its own gated map.
     """
-    if layer.gated:
-        return layer.attention(pseudo_ND[None])[0]
-    pseudo_ND = pseudo_ND.to(layer.query_HdD.device)
-    query_HNd, key_HNd = (pseudo_ND @ w.transpose(1, 2) for w in (layer.query_HdD, layer.key_HdD))
-    logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
-    return logits_HNN.softmax(-1)
+    pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
+    layer = attention_layers(model)[0]
+    with evaluated(model):
+        if layer.gated:
+            attention_HNN = layer.attention(pseudo_ND[None])[0]
+        else:
+            weights = layer.query_HdD, layer.key_HdD
+            query_HNd, key_HNd = (pseudo_ND.to(weight.device) @ weight.transpose(1, 2) for weight in weights)
+            logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
+            attention_HNN = logits_HNN.softmax(-1)
+        return fidelity(attention_HNN[None], aim.targets_LHNN[0])
 
 
 def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
@@ -132,12 +211,6 @@ def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
         mass=float(mass_BHN[:, has_target_HN].mean()),
         argmax=float(hit_BHN[:, has_target_HN].float().mean()),
     )
-
-
-def norms(layer: AttentionLayer) -> LayerNorms:
-    """Frobenius norms of W_q and W_k per head."""
-    query, key = (part.detach().norm(dim=(1, 2)).tolist() for part in (layer.query_HdD, layer.key_HdD))
-    return LayerNorms(layer=layer.name, query=query, key=key)
 
 
 def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> list[list[list[float]]]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
-from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.errors import VitinitError, plain
 
 WRAPPERS = {
@@ -69,10 +68,8 @@ def copy_of(model: nn.Module) -> Any:
     Raises:
         VitinitError: something in it cannot be copied.
     """
-    kept: dict[int, Any] = {}
-    for value in chain.from_iterable(vars(module).values() for module in model.modules()):
-        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
-        kept |= {id(one): one.detach() for one in inside if isinstance(one, Tensor) and one.grad_fn is not None}
+    own = [value for module in model.modules() for value in vars(module).values()]
+    kept: dict[int, Any] = {id(one): one.detach() for one in own if isinstance(one, Tensor) and one.grad_fn is not None}
     try:
         return copy.deepcopy(model, kept).float()
     except Exception as error:  # of anyone's modules
@@ -92,18 +89,11 @@ def _rounded(name: str, original: Tensor, before: Tensor, new: Tensor) -> Tensor
 
 @torch.no_grad()
 def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
-    """Write, compare, and on any error put everything back: two parameters may share their memory."""
+    """Write, compare, and on any error put everything back: parameters, or elements of one, may share their memory."""
     before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
-    written: list[str] = []
     try:
         for name, value in new.items():
-            written.append(name)
-            try:
-                tensors[name].copy_(value)
-            except RuntimeError as error:
-                raise VitinitError(
-                    f"elements of {name!r} are one number in memory (expand): give it a parameter that is contiguous"
-                ) from error
+            tensors[name].copy_(value)
         for name, tensor in tensors.items():
             if isinstance(tensor, nn.Parameter) and not same(tensor, new.get(name, before[name])):
                 raise VitinitError(
@@ -111,7 +101,7 @@ def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
                     "of its own"
                 )
     except BaseException:
-        for name in reversed(written):
+        for name in reversed(new):
             with suppress(RuntimeError):
                 tensors[name].copy_(before[name])
         raise
@@ -119,18 +109,20 @@ def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
 
 @contextmanager
 def usual_settings(model: nn.Module) -> Iterator[None]:
-    """Set what somebody has set for all of PyTorch aside: autocast, inference mode, default type and device."""
+    """Set aside what somebody has set for this thread: autocast, inference mode, default device.
+
+    Raises:
+        VitinitError: the default type, which all threads share, is not float32.
+    """
+    if torch.get_default_dtype() != torch.float32:
+        raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
     kinds = {"cpu", *(one.device.type for one in named_tensors(model).values())} - {"meta"}
-    default, where = torch.get_default_dtype(), torch.get_default_device()
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.set_grad_enabled(torch.is_grad_enabled()))
         for kind in kinds:
             stack.enter_context(torch.autocast(kind, enabled=False))
-        if where.type != "cpu":
+        if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
-        stack.callback(torch.set_default_dtype, default)
-        torch.set_default_dtype(torch.float32)
         yield
 
 
@@ -153,20 +145,18 @@ def refuse(model: nn.Module) -> None:
                 "initialise the model before that"
             )
     for path, tensor in named_tensors(model).items():
-        why = ""
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             why = "has no shape yet: run the model once, then initialise it"
-        elif tensor.is_meta and any(hasattr(module, "_hf_hook") for module in model.modules()):
-            why = "is offloaded by accelerate: initialise the model before that"
         elif tensor.is_meta:
-            scaled = " and layer_scale=..." if layer_scales(model) else ""
             why = (
-                "is on the meta device and holds nothing: first model.to_empty(device='cpu'), then initialise with a "
-                f"base{scaled}, and set buffers as the library does"
+                "is on the meta device and holds nothing: initialise the model before accelerate offloads it; or first "
+                "model.to_empty(device='cpu'), then initialise with a base, layer_scale=... if it has layer scales, "
+                "and set buffers as the library does"
             )
         elif tensor.is_inference():
             why = "was made in inference mode: make the model outside of it"
-        elif type(tensor.data) is not Tensor or getattr(tensor, "_fsdp_flattened", False):
+        elif type(tensor.data) is not Tensor or hasattr(tensor, "_fsdp_flattened"):
             why = f"is a {type(tensor.data).__name__}: initialise the model before it is sharded or quantised"
-        if why:
-            raise VitinitError(f"{name}: {path!r} {why}")
+        else:
+            continue
+        raise VitinitError(f"{name}: {path!r} {why}")

@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import Attention, Normal, Rule, found
-from vitinit.initializers.adapters import Family, families, kind_of, layer_scales
-from vitinit.initializers.attention import HELP, AttentionLayer, unknown_attention
+from vitinit.initializers.adapter import Normal, Rule, found
+from vitinit.initializers.adapters import Family, families, layer_scales
+from vitinit.initializers.attention import HELP, AttentionLayer, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 
@@ -54,7 +54,7 @@ Draw = Callable[[torch.Generator], object]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
 """Tensors that are drawn before all others: the rule, and the name in timm."""
-REST = 2
+REST = len(FIRST)
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """In a model that no adapter knows."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
@@ -80,10 +80,11 @@ class Place:
 
 BY_NAME = "vitinit_by_name"
 """Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
-HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier")
+HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier|fc")
 """The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
-MLP = re.compile(r"\.mlp[^.]*\.fc(\d)")
-"""Linears of the MLP in a block without attention that methods set, such as a Mixer's."""
+MLP = re.compile(r"\.mlp[^.]*\.fc(\d)|\.linear_tokens$")
+"""Linears of the MLP in a block without attention that methods set, such as a Mixer's; in ResMLP, of the one Linear
+that mixes tokens."""
 
 
 def places(model: nn.Module) -> dict[str, Place]:
@@ -91,49 +92,32 @@ def places(model: nn.Module) -> dict[str, Place]:
 
     The Linears of attention that methods leave alone are Linears like others.
     """
-    known, heads, found = families(model), set(classifiers(model).values()), dict[str, Place]()
-    mixing = {name for family in known for name in family.adapter.token_mixing}
+    heads, found = set(classifiers(model).values()), dict[str, Place]()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            role: Role = "head" if name in heads else _in_mlp(name, name.rpartition(".")[2] in mixing)
-            found.setdefault(name, Place(role))
-        kind = kind_of(module)
-        if isinstance(kind, Attention):
-            home = name.rpartition(".")[0]
-            layer = AttentionLayer(name, module, kind, model.get_submodule(home) if home else None)
-            for part in ("query", "key", "value"):
-                for tensor in layer.names_of(part):
-                    found[tensor.removesuffix(".weight")] = Place("qkv", getattr(kind, part).of, layer.heads)
-            found |= {tensor.removesuffix(".weight"): Place("proj") for tensor in layer.names_of("proj")}
-            *inner, last = layer.mlp or [""]
-            found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
+            mlp = MLP.search(name)
+            role: Role = "other" if mlp is None else "mlp_in" if mlp[1] == "1" else "mlp_out"
+            found[name] = Place("head" if name in heads else role)
+    for layer in survey(model)[0]:
+        for part in ("query", "key", "value", "proj"):
+            place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.kind, part).of, layer.heads)
+            found |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
+        *inner, last = layer.mlp or [""]
+        found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
     return found
 
 
 def classifiers(model: nn.Module) -> dict[str, str]:
-    """Each module that is called a head, from the model of a known family on, with the last Linear in it."""
-    paths = [f"{family.path}." for family in families(model) if family.path]
+    """Return each module that is called a head, from the model of a known family on, with the last Linear in it."""
+    homes = [f"{family.path}." for family in families(model) if family.path]
     last: dict[str, str] = {}
-    linears = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    for name in linears:
-        home = next((path for path in paths if name.startswith(path)), "")
+    for name, module in model.named_modules():
+        home = next((path for path in homes if name.startswith(path)), "")
         parts = name.removeprefix(home).split(".")
-        depth = next((depth for depth, part in enumerate(parts, 1) if HEAD.fullmatch(part)), 0)
-        if depth and not any(part.isdigit() for part in parts[: depth - 1]):  # as of blocks
-            path = home + ".".join(parts[:depth])
-            if isinstance(model.get_submodule(path), nn.ModuleList):  # of several heads
-                path += f".{parts[depth]}"
-            last[path] = name
-    called_fc = {f"{home}fc" for home in ["", *paths]} & set(linears[-1:])  # as in torchvision's other models
-    return last or {name: name for name in called_fc}
-
-
-def _in_mlp(name: str, mixes: bool) -> Role:
-    """Return the role of a Linear beside attention. One that mixes tokens alone is the last of its branch."""
-    mlp = MLP.search(name)
-    if mixes or (mlp and mlp[1] == "2"):
-        return "mlp_out"
-    return "mlp_in" if mlp else "other"
+        depth = next((depth for depth, part in enumerate(parts) if HEAD.fullmatch(part)), None)
+        if isinstance(module, nn.Linear) and depth is not None and not any(part.isdigit() for part in parts[:depth]):
+            last[home + ".".join(parts[: depth + 1])] = name
+    return last
 
 
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
@@ -186,7 +170,7 @@ class WholeModel(Initializer):
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
         self.without_rule(model)
-        if unknown := "" if self.every_linear_alike else unknown_attention(model):
+        for unknown in () if self.every_linear_alike else survey(model)[1]:
             raise VitinitError(
                 f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are (kaiming_uniform and trunc_normal "
                 f"set every Linear alike): {unknown}"
@@ -228,14 +212,13 @@ class WholeModel(Initializer):
 
     def _draws(self, model: nn.Module, left: list[str]) -> Iterator[tuple[int, Draw]]:
         """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
-        by_name = bool(getattr(model, BY_NAME, False))
         known, at = families(model), places(model)
+        layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
         done = {id(parameter) for parameter in layer_scales(model)}
         for path, module in model.named_modules():
-            kind = kind_of(module)
-            joined = AttentionLayer(path, module, kind) if isinstance(kind, Attention) and not kind.gated else None
-            parts = (joined.kind.query, joined.kind.key, joined.kind.value) if joined else ()
-            done |= {id(found(module, name)) for part in parts for name in (part.weight, part.bias)}
+            layer = layers.get(path)
+            if layer:
+                done |= {id(found(module, name)) for part in layer.kind.qkv for name in (part.weight, part.bias)}
             own = {name: one for name, one in module.named_parameters(recurse=False) if id(one) not in done}
             done |= {id(parameter) for parameter in own.values()}
             if isinstance(module, nn.Linear) and own:
@@ -248,28 +231,21 @@ class WholeModel(Initializer):
             elif isinstance(module, nn.modules.batchnorm._BatchNorm):
                 yield REST, partial(lambda norm, _: norm.reset_running_stats(), module)
             for name, parameter in own.items():
-                full = f"{path}.{name}" if path else name
+                full = f"{path}.{name}".lstrip(".")
                 rule = _rule_of(full, parameter, module, known)
-                if rule is None and by_name:
+                if rule is None:
+                    if not getattr(model, BY_NAME, False):
+                        raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
                     left.append(full)
-                elif rule is None:
-                    raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
-                else:
-                    yield self._single(rule, parameter)
-            if joined:
-                yield REST, partial(self._joined, joined)
-
-    def _single(self, rule: Rule, parameter: nn.Parameter) -> tuple[int, Draw]:
-        """A parameter of no Linear, convolution or norm, or one that these do not have."""
-        if rule in ("layer_scale", "keep") or (rule == "position" and not parameter.requires_grad):
-            return REST, lambda _: None
-        if rule in FIRST:
-            called, value = FIRST[rule], parameter.data
-            return list(FIRST).index(rule), lambda generator: self.embedding(called, value, generator)
-        if isinstance(rule, Normal):
-            return REST, lambda generator: draw_normal_(parameter, rule.std, generator)
-        number = float(rule)
-        return REST, lambda _: parameter.fill_(number)
+                elif rule in FIRST and (parameter.requires_grad or rule != "position"):
+                    draw = partial(self.embedding, FIRST[rule], parameter)
+                    yield list(FIRST).index(rule), draw
+                elif isinstance(rule, Normal):
+                    yield REST, partial(draw_normal_, parameter, rule.std)
+                elif isinstance(rule, float):
+                    yield REST, partial(lambda one, number, _: one.fill_(number), parameter, rule)
+            if layer:
+                yield REST, partial(self._joined, layer)
 
     def fill(
         self, weight: Tensor, bias: Tensor | None, rows: list[int], place: Place, generator: torch.Generator
@@ -285,17 +261,16 @@ class WholeModel(Initializer):
 
     def _joined(self, layer: AttentionLayer, generator: torch.Generator) -> None:
         """Set W_q, W_k and W_v as one Linear has them."""
-        parts = (layer.kind.query, layer.kind.key, layer.kind.value)
+        parts = layer.kind.qkv
         weights, biases = [layer.weight(part) for part in parts], [layer.bias(part) for part in parts]
         rows = [len(weight) for weight in weights]
         weight = torch.empty(sum(rows), weights[0].shape[1])
         bias = torch.empty(sum(rows)) if any(one is not None for one in biases) else None
         self.fill(weight, bias, rows, Place("qkv", 3, layer.heads), generator)
-        for held, drawn in zip(weights, weight.split(rows), strict=True):
-            held.copy_(drawn)
-        for held_bias, drawn in zip(biases, bias.split(rows) if bias is not None else (), strict=False):
-            if held_bias is not None:
-                held_bias.copy_(drawn)
+        drawn = [*weight.split(rows), *(bias.split(rows) if bias is not None else ())]
+        for held, values in zip((*weights, *biases), drawn, strict=False):
+            if held is not None:
+                held.copy_(values)
 
 
 def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:

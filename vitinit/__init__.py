@@ -240,8 +240,7 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from vitinit.initializers.apply import METHODS, Meant, apply
-    from vitinit.initializers.initialize import on_pseudo_input
+    from vitinit.initializers.initialize import METHODS, Meant, apply, on_pseudo_input
     from vitinit.initializers.plugins import contained
     from vitinit.initializers.registry import Job, build_named
     from vitinit.initializers.streams import stream
@@ -255,14 +254,15 @@ def initialize(
         raise VitinitError(f"seed must be an integer, not {brief(seed)}") from None
     if method is None and params:
         raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
-    asked = [{**_named("base", base)}] if base is not None else []
+    asked: dict[Literal["base", "method"], Mapping[str, Any]] = {}
+    if base is not None:
+        asked["base"] = _named("base", base)
     if method is not None:
         named = _named("method", method)
         if twice := sorted(params.keys() & named.keys()):
             raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
-        asked.append({**named, **params})
-    kinds: tuple[Literal["base", "method"], ...] = ("base", "method") if base is not None else ("method",)
-    parts = [build_named(named, kind) for named, kind in zip(asked, kinds, strict=False)]
+        asked["method"] = {**named, **params}
+    parts = [build_named(named, kind) for kind, named in asked.items()]
     with contained(" over ".join(part.name for part in reversed(parts))), scratch(model) as copied:
         before = {name: tensor.detach().clone() for name, tensor in named_tensors(model).items()}
         if layer_scale is not None:
@@ -301,7 +301,7 @@ def initialize(
         layer_scale=None if layer_scale is None else float(layer_scale),
         untrained=untrained,
         remarks=tuple(remarks),
-        called=tuple(f"{part.kind}: {_call(named)}" for part, named in zip(parts, asked, strict=True)),
+        called=tuple(f"{kind}: {_call(named)}" for kind, named in asked.items()),
     )
 
 
@@ -366,17 +366,12 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
         else:  # all, and all equally often: what is measured on them is what it is on the batch
             numbers = torch.arange(len(images)).repeat(math.ceil(count / len(images)))
         chosen_BCHW = images[numbers].to(next(model.parameters()))
-        if not chosen_BCHW.isfinite().all():
-            raise VitinitError("images hold numbers that are not finite (NaN, infinite, or beyond float32)")
-        if (chosen_BCHW == chosen_BCHW.flatten()[0]).all():
-            raise VitinitError(f"images are {float(chosen_BCHW.flatten()[0]):g} everywhere: give images that differ")
         try:
             with torch.no_grad(), evaluated(model):
                 model(chosen_BCHW[:1])
         except (AssertionError, RuntimeError, TypeError, ValueError) as error:
             size = " x ".join(map(str, images.shape[1:]))
-            why = (str(error).splitlines() or [type(error).__name__])[0]
-            raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}") from None
+            raise VitinitError(f"{type(model).__name__} does not take images of {size}: {error}") from None
         return chosen_BCHW
 
     return chosen

@@ -38,20 +38,21 @@ def test_one_seed_is_one_function_in_every_library(name: str, base: str, method:
     torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
 
 
-def test_autocast_inference_mode_and_default_types_reach_nothing_and_hooks_stay() -> None:
+def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_stay() -> None:
     m, other, seen = zoo.build("timm ViT"), zoo.build("timm ViT"), list[str]()
     m.blocks[0].register_forward_hook(lambda *_: seen.append("called"))
     before = facts(m)
-    torch.set_default_dtype(torch.float64)
-    try:
-        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
-            vitinit.initialize(m, "impulse", base="trunc_normal", seed=3)
-        assert torch.get_default_dtype() == torch.float64
-    finally:
-        torch.set_default_dtype(torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode(), torch.device("meta"):
+        vitinit.initialize(m, "impulse", base="trunc_normal", seed=3)
     vitinit.initialize(other, "impulse", base="trunc_normal", seed=3)
     assert differing(state(m), state(other)) == set()
     assert facts(m) == before
+    torch.set_default_dtype(torch.float64)  # of all threads
+    try:
+        refused(m, r"^first torch\.set_default_dtype\(torch\.float32\): ", "impulse")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
     m(images(1))
     assert seen == ["called"]
 

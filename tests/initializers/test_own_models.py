@@ -70,11 +70,14 @@ def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_t
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        ({"heads": "num_heads"}, "adapter 'wrong': 'num_heads' in Own is no number of heads: None"),
+        ({"heads": "num_heads"}, "adapter 'wrong': W_q, .* and 'num_heads' is None"),
         ({"query": vitinit.Part("to_q")}, "'to_q' leads to no parameter of Own"),
-        ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "the 48 rows of 'to_q.weight' in Own are not 5 times"),
-        ({"value": vitinit.Part("few")}, "W_q, W_k and W_v in Own have 48, 48 and 24 rows, and W_proj takes 48"),
-        ({"query": vitinit.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, and W_proj takes 48"),
+        ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "W_q, W_k and W_v in Own have 48, 48 and 9.6 rows"),
+        (
+            {"value": vitinit.Part("few")},
+            "have 48, 48 and 24 rows, W_proj takes 48, and 'n_heads' is 4",
+        ),
+        ({"query": vitinit.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, W_proj takes 48"),
         ({"attention": (3,)}, "Adapter: attention.1: .* an instance of Attention"),
         ({"position": "pos_emb"}, "Model has no absolute position embedding 'pos_emb'"),
         ({"grid": (4, 4)}, "Adapter: grid: Input should be callable"),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from small_models import differing, images, refused, state, tiny
+from small_models import differing, refused, state, tiny
 from torch import nn
 
 import vitinit
@@ -144,21 +144,3 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
     m = zoo.build("timm ViT registers, layer scale").half()
     refused(m, f"^'{name}' would be given numbers up to {number}, and float16 has none beyond 65504$", **asked)
     vitinit.initialize(m, layer_scale=65519)
-
-
-@pytest.mark.parametrize(("method", "given"), [("mimetic", {"alpha_qk": 1e308}), ("impulse", {"position_scale": 1e38})])
-def test_numbers_beyond_float32_are_one_line(method: str, given: dict[str, float]) -> None:
-    refused(tiny(), "float32|not finite", method, **BASE, **given)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (1e300 * images(2).double(), "images hold numbers that are not finite"),
-        (torch.zeros(2, 3, 32, 32), "images are 0 everywhere"),
-        (images(2).byte(), "images must be normalised"),
-    ],
-)
-def test_images_that_say_nothing_are_blamed_themselves(wrong: torch.Tensor, says: str) -> None:
-    for method in ("lsuv", "whitened_patches"):
-        refused(tiny(), says, method, images=wrong)
