@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
+from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from vitinit.analysis import standing
 from vitinit.analysis.stats import sign_flip_p
-from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Look, Looks
+from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Look, Looks, read
+from vitinit.initializers.errors import VitinitError
 
 STUDIES = 4_000
 
@@ -76,3 +80,11 @@ def test_an_excluded_gain_is_excluded_wrongly_in_at_most_one_study_in_twenty() -
                 break
         wrong += looks.taken[-1].base.says == "excluded"
     assert wrong / 2000 < 0.05 + 3 * 0.005
+
+
+def test_a_plan_that_can_decide_nothing_is_refused(tmp_path: Path) -> None:
+    sound = {"tier": "quick", "worth": 1.0, "seeds": [0, 1, 2], "plan": [(3, 0.05)]}
+    for change in ({}, {"worth": 0}, {"plan": []}, {"plan": [(2, 0.05)]}, {"seeds": [-1]}):
+        (tmp_path / "LOOKS").write_text(json.dumps(sound | change))
+        with nullcontext() if not change else pytest.raises(VitinitError, match="does not hold looks of vitinit rank"):
+            assert read(tmp_path) == Looks.model_validate(sound)

@@ -16,11 +16,10 @@ from tests.photographs import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations import registry
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
-from vitinit.benchmark.spec import AugmentationSpec, Recipe
+from vitinit.benchmark.spec import AugmentationSpec
 from vitinit.initializers.errors import VitinitError
 
 FILL = fill_color((0.5, 0.25, 0.125))
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +111,3 @@ def test_three_augment_is_one_of_pillows_three(photographs, device):
         return ImageOps.solarize(image) if kind == "s" else image.filter(ImageFilter.GaussianBlur(sigma))
 
     assert torch.equal(changed(made("three_augment"), photographs, 5, device), one_by_one(transform, photographs))
-
-
-def recipe(**fields) -> Recipe:
-    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})

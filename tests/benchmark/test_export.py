@@ -57,17 +57,12 @@ def test_a_run_on_masks_has_its_metric(tmp_path: Path) -> None:
 
 
 def test_no_column_is_of_a_tensor_layer_or_epoch() -> None:
-    store = Store(REFERENCE[0].parents[1])
-    rows, *_ = tables(store, ["catalogue-small", "convit-ablation-small"])
-    columns = {column for row in rows for column in row}
+    rows, *_ = tables(Store(REFERENCE[0].parents[1]), ["catalogue-small", "convit-ablation-small"])
+    columns = {column for row in rows for column in row if not column.startswith("init.placebo.of.")}
     assert {column for column in columns if column.startswith("init.")} == {
-        *("init.seconds", "init.cached", "init.images"),
+        *("init.seconds", "init.cached", "init.images", "init.placebo.keep"),
         *(f"init.{on}.{number}" for on in ("pseudo_input", "real_images") for number in ("mse", "mass", "argmax")),
-        *(column for column in columns if column.startswith("init.placebo.of.")),
-        "init.placebo.keep",
     }
     assert not {"probes", "masked", "sessions", "history", "method", "spec"} & columns
-    run = next(done for done in store.read("catalogue-small").done.values() if done.init.placebo)
-    (row,) = (row for row in rows if row["run_id"] == run.run_id)
-    assert run.init.placebo is not None
-    assert (row["init.placebo.of.name"], row["init.placebo.keep"]) == (run.init.placebo.of["name"], "spectrum")
+    of, keep = ("init.placebo.of.name", "init.placebo.keep")
+    assert ("mimetic", "spectrum") in {(row[of], row[keep]) for row in rows if keep in row}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ SMALL_CONVIT = ConViT(
     pool="token",
     gpsa_layers=2,
 )
-SMALL_CONVMIXER = spec_of({**presets()["convmixer_micro"], "image_size": 16, "patch_size": 4, "width": 24, "depth": 2})
 
 
 def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
@@ -46,19 +44,10 @@ def preset(name: str, **fields: Any) -> ModelSpec:
 def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
     m = build_model(changed(SMALL, image_size=4 * side, width=width, heads=2, pool="token"), 10).eval()
     assert "pos_embed" not in dict(m.named_parameters())
-    quarter = width // 4
-    expected = np.zeros((side * side, width))
-    for y in range(side):
-        for x in range(side):
-            token = y * side + x  # row-major
-            for i in range(quarter):
-                band = 10000 ** (-i / quarter)
-                expected[token, i] = math.sin(y * band)
-                expected[token, quarter + i] = math.sin(x * band)
-                expected[token, 2 * quarter + i] = math.cos(y * band)
-                expected[token, 3 * quarter + i] = math.cos(x * band)
-    assert m.pos_embed.shape == (1, side * side, width)
-    np.testing.assert_allclose(m.pos_embed[0].double().numpy(), expected, atol=1e-6)
+    bands = 10000.0 ** (-np.arange(width // 4) / (width // 4))
+    y, x = (each.reshape(-1, 1) * bands for each in np.indices((side, side)))  # tokens are row-major
+    expected = np.concatenate([np.sin(y), np.sin(x), np.cos(y), np.cos(x)], axis=1)
+    np.testing.assert_allclose(m.pos_embed.double().numpy(), expected[None], atol=1e-6)
     with torch.no_grad():  # a class token has no position
         tokens = m._pos_embed(torch.zeros(1, side * side, width))
     torch.testing.assert_close(tokens[0], torch.cat([m.cls_token[0], m.pos_embed[0]]))

@@ -34,15 +34,17 @@ def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone
     assert all(np.array_equal(vals[0], each) for each in vals)
 
 
-def test_a_redrawn_subset_is_another_at_each_draw_and_stratified() -> None:
-    spec = digits(train_size=40, train_draw="seed")
-    subsets = [parts(LABELS, spec, 4, draw)[0] for draw in range(20)]
-    assert len({tuple(subset) for subset in subsets}) == 20
-    assert all(Counter(LABELS[subset]) == {0: 16, 1: 12, 2: 8, 3: 4} for subset in subsets)
-    often = Counter(np.concatenate(subsets).tolist())
-    assert len(often) == 100, "every image is drawn now and then"
-    fixed = digits(train_size=40)
-    assert all(np.array_equal(parts(LABELS, fixed, 4, draw)[0], parts(LABELS, fixed, 4, 0)[0]) for draw in range(5))
+def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_is_another_at_each_draw() -> None:
+    def subset(size: int, draw: int, how: str = "seed") -> set[int]:
+        return set(parts(LABELS, digits(train_size=size, train_draw=how), 4, draw)[0].tolist())
+
+    subsets = [subset(40, draw) for draw in range(20)]
+    assert len(set(map(frozenset, subsets))) == 20
+    assert all(Counter(LABELS[list(each)]) == {0: 16, 1: 12, 2: 8, 3: 4} for each in subsets)
+    assert len(set.union(*subsets)) == 100, "every image is drawn now and then"
+    assert subset(40, 3, "fixed") == subset(40, 0, "fixed") == subset(40, 0)
+    assert subset(4, 3) < subset(10, 3) < subset(40, 3) < subset(100, 3)
+    assert Counter(LABELS[list(subset(4, 3))]) == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
 def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
