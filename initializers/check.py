@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from vitinit.initializers.initialize import METHODS, Meant
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import copy_of, named_tensors, refuse, usual_settings
-from vitinit.initializers.whole_model import classifiers
+from vitinit.initializers.whole_model import classifiers, draw_normal_
 
-WIDTH = 80
 GIVEN, DRAWN = 16, 8
 """Images that are looked at: of those given, and random ones where none are."""
-SIZES = (224, 32, 64, 28, 256, 384)
+SIDE = 224
+"""Of random images, where no module of the model says what it takes."""
 ABOVE_CHANCE = 0.5
 """Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
 MASKED = 1e-26
@@ -113,8 +112,6 @@ class Check:
     """Cross-entropy at the start."""
     layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
-    notes: tuple[str, ...]
-    """Properties that are unusual by design, and what was not seen."""
 
     @property
     def sound(self) -> bool:
@@ -122,16 +119,14 @@ class Check:
         return not self.findings
 
     def __str__(self) -> str:
-        """Return the page: verdict, warnings, numbers by layer, notes."""
+        """Return the page: verdict, warnings, numbers by layer."""
         kinds = ", ".join(one.key for one in self.findings)
-        said = [
+        lines = [
             f"{self.model}: {f'{len(self.findings)} warnings: {kinds}' if kinds else 'sound at the start'}",
             f"{self.parameters / 1e6:.1f} M parameters, {self.images}.",
             f"Loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
             *(f"{one.key}: {one.where}: {one.what}; usually helps: {one.mend}" for one in self.findings),
-            *(f"note: {note}" for note in self.notes),
         ]
-        lines = [line for text in said for line in textwrap.wrap(text, WIDTH, subsequent_indent="    ")]
         if self.layers:
             lines.append(f"{'':<30}{'rms':>10}{'cosine':>10}{'logits':>10}{'gradient':>10}")
         for layer in self.layers:
@@ -146,7 +141,7 @@ Logits = tuple[str, int, float, bool]
 """Of a softmax: block, keys, standard deviation of a row of logits, and whether all images have the same logits."""
 
 
-def check(model: nn.Module, images: Tensor | None, labels: Tensor | None, seed: int, size: int | None = None) -> Check:
+def check(model: nn.Module, images: Tensor | None, seed: int, size: int | None = None) -> Check:
     """Check a model and leave it as it was, bit for bit; `vitinit.check` has the words.
 
     Raises:
@@ -154,52 +149,27 @@ def check(model: nn.Module, images: Tensor | None, labels: Tensor | None, seed: 
     """
     if images is not None and not (isinstance(images, Tensor) and images.ndim == 4 and len(images)):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
-    if labels is not None:
-        if images is None:
-            raise VitinitError("labels are those of images: give images too")
-        if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.is_floating_point():
-            raise VitinitError("labels must be a tensor of B whole numbers, one class an image")
-        if len(labels) < len(images):
-            raise VitinitError(f"there are {len(labels)} labels for {len(images)} images: one an image")
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return _check(copy_of(model).eval(), METHODS.get(model), images, labels, seed, size)
+        return _check(copy_of(model).eval(), METHODS.get(model), images, seed, size)
 
 
-def _check(
-    model: Any, meant: Meant | None, images: Tensor | None, labels: Tensor | None, seed: int, size: int | None
-) -> Check:
-    device = next((one.device for one in model.parameters()), torch.device("cpu"))
-    if images is None:
-        images_BCHW, said = _drawn_images(model, seed, size, device)
-    else:
-        images_BCHW = images[:GIVEN].detach().float().to(device)
-        said = f"{len(images_BCHW)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+def _check(model: Any, meant: Meant | None, images: Tensor | None, seed: int, size: int | None) -> Check:
+    images_BCHW = _drawn_images(model, seed, size) if images is None else images[:GIVEN].detach().float()
+    said = f"{len(images_BCHW)}{' random' * (images is None)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+    images_BCHW = images_BCHW.to(next(model.parameters()).device)
     streams: dict[str, tuple[float, float]] = {}
     softmaxes: list[Logits] = []
     logits = _watched(_of_batch_statistics(model), images_BCHW, streams, softmaxes)
     count = logits.shape[1]
-    if labels is None:
-        said += ", random labels"
-        labels = torch.randint(count, (len(images_BCHW),), generator=stream(seed, "check/labels"))
-    labels_B = labels[: len(images_BCHW)].long().to(device)
-    if labels_B.min() < 0 or labels_B.max() >= count:
-        given = f"{int(labels_B.min())} to {int(labels_B.max())}"
-        raise VitinitError(f"labels are from {given}, and the model has {count} logits")
+    labels_B = torch.randint(count, (len(logits),), generator=stream(seed, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
     heads = classifiers(model).values()
-    found = [*_tensors(model, heads, meant.tensors if meant else set())]
-    if heads or not math.isfinite(loss):
-        found += _loss(logits, loss)
-    attention, notes = [*_attention(softmaxes)], []
-    if meant:
-        notes = [f"{key} in {where}, as method {meant.name!r} means it" for key, where, _ in attention]
-    else:
-        found += attention
-    found += _streams(streams)
-    if standing_in := _stand_in(model, seed):
-        notes.append(f"{len(standing_in)} tensors of zeros ({standing_in[0]}): small numbers stand in for gradients")
+    found = [*_tensors(model, heads, meant.tensors if meant else set()), *_streams(streams)]
+    found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
+    found += _attention(softmaxes) if not meant else ()
+    _stand_in(model, seed)
     again = _run(_of_batch_statistics(model), images_BCHW)
     if again.requires_grad:
         F.cross_entropy(again, labels_B).backward()
@@ -210,39 +180,31 @@ def _check(
         norms = [float(one.grad.norm()) for one in model.get_submodule(name).parameters() if one.grad is not None]
         stds = [std for block, _, std, _ in softmaxes if block == name]
         layers.append(Layer(name, rms, cosine, max(stds, default=None), math.hypot(*norms)))
-    by_key: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key, where, what in found:
-        by_key[key].append((where, what))
-    findings = []
-    for key, [(where, what), *more] in by_key.items():
-        findings.append(Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key]))
+        places[key].append((where, what))
+    findings = tuple(
+        Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
+        for key, [(where, what), *more] in places.items()
+    )
     parameters = sum(one.numel() for one in model.parameters())
-    return Check(type(model).__name__, parameters, said, count, loss, tuple(layers), tuple(findings), tuple(notes))
+    return Check(type(model).__name__, parameters, said, count, loss, tuple(layers), findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
 
 
-def _drawn_images(model: nn.Module, seed: int, size: int | None, device: torch.device) -> tuple[Tensor, str]:
-    """Random images, coarse and fine, from -1 to 1; of a size that the model takes, the likeliest first."""
+def _drawn_images(model: nn.Module, seed: int, size: int | None) -> Tensor:
+    """Random images, coarse and fine, from -1 to 1, of the size that the model names."""
     first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
-    channels = first.in_channels if first and first.in_channels <= 4 else 3
-    named = [getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size")]
-    refusals = []
-    for side in [size] if size else [one for one in (*named, *SIZES) if one]:
-        height, width = side if isinstance(side, tuple | list) else (side, side)
-        generator = stream(seed, "check/images")
-        fine = torch.rand(DRAWN, channels, height, width, generator=generator)
-        coarse = torch.rand(DRAWN, channels, max(2, height // 16), max(2, width // 16), generator=generator)
-        images_BCHW = (fine + F.interpolate(coarse, (height, width), mode="bilinear") - 1).to(device)
-        try:
-            with torch.no_grad():
-                _run(model, images_BCHW[:1])
-        except VitinitError as error:
-            refusals.append(error)
-        else:
-            return images_BCHW, f"{DRAWN} random images of {height} x {width} (no data given)"
-    raise VitinitError(f"{refusals[0]}; give images=batch")
+    channels = first.in_channels if first else 3
+    named = (getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size"))
+    side = size or next(filter(None, named), SIDE)
+    height, width = side if isinstance(side, tuple | list) else (side, side)
+    generator = stream(seed, "check/images")
+    fine = torch.rand(DRAWN, channels, height, width, generator=generator)
+    coarse = torch.rand(DRAWN, channels, max(2, height // 16), max(2, width // 16), generator=generator)
+    return fine + F.interpolate(coarse, (height, width), mode="bilinear") - 1
 
 
 def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
@@ -250,25 +212,25 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     try:
         out = model(images_BCHW)
     except Exception as error:  # code of anyone's
-        size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error) or type(error).__name__, 200)
-        raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}") from None
+        size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error), 200)
+        raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}; give images or image_size") from None
     out = getattr(out, "logits", out)
     while isinstance(out, tuple | list) and out:
         out = out[0]
     if not isinstance(out, Tensor) or out.ndim != 2:
-        what = " x ".join(map(str, out.shape)) if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise VitinitError(f"the model returns {what}, and logits of B x K are needed: a classifier with a head")
+        raise VitinitError(f"{type(model).__name__} returns no logits of B x K, as a classifier with a head does")
     return out.float()
 
 
 def _blocks(model: nn.Module) -> list[str]:
     """Names of the blocks of a model: modules of one class in a row, the innermost such row."""
-    names: list[str] = []
-    for path, row in model.named_modules():
-        several = list(row.children())
-        same = len(several) > 1 and len({type(one) for one in several}) == 1 and any(several[0].children())
-        if same and isinstance(row, nn.Sequential | nn.ModuleList):
-            names += [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
+    names = [
+        f"{path}.{name}".lstrip(".")
+        for path, row in model.named_modules()
+        if isinstance(row, nn.Sequential | nn.ModuleList) and len(row) > 1 and any(row[0].children())
+        for name, _ in row.named_children()
+        if len({type(one) for one in row}) == 1
+    ]
     return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
 
 
@@ -288,15 +250,14 @@ def _watched(
     """Return the logits of one pass; note what each block is given, and each softmax between tokens."""
     inside = ["model"]
 
-    def enter(name: str, given: tuple[Any, ...]) -> None:
+    def enter(name: str, x: Tensor) -> None:
         inside.append(name)
-        x = next((one.detach().float() for one in given if isinstance(one, Tensor)), None)
-        if x is not None and x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
+        if x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
             x = x.flatten(1, 2)
-        if x is not None and x.ndim == 3 and x.shape[1] > 1:
-            unit_BND, count = F.normalize(x, dim=-1), x.shape[1]
-            sums_B = count * unit_BND.mean(1).square().sum(-1) - unit_BND.square().sum(-1).mean(1)
-            streams.setdefault(name, (float(x.square().mean().sqrt()), float((sums_B / (count - 1)).mean())))
+        if x.ndim == 3 and x.shape[1] > 1:
+            count, total_BD = x.shape[1], F.normalize(x.float(), dim=-1).sum(1)
+            cosine = (total_BD.square().sum(-1).mean() - count) / (count * (count - 1))
+            streams.setdefault(name, (float(x.float().square().mean().sqrt()), float(cosine)))
 
     def see(logits: Tensor, attention: Tensor, dim: int) -> None:
         if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
@@ -307,37 +268,28 @@ def _watched(
 
     for name in _blocks(model):
         module = model.get_submodule(name)
-        module.register_forward_pre_hook(
-            lambda _, given, named, name=name: enter(name, (*given, *named.values())), with_kwargs=True
-        )
+        module.register_forward_pre_hook(lambda _, given, name=name: enter(name, given[0].detach()))
         module.register_forward_hook(lambda *_: inside.append("model"))
     with Softmaxes(see):
         return _run(model, images_BCHW)
 
 
 @torch.no_grad()
-def _stand_in(model: nn.Module, seed: int) -> list[str]:
+def _stand_in(model: nn.Module, seed: int) -> None:
     """Replace zeros that training changes: matrices by small noise, scales of branches by 1.
 
     Norms scale branches where several are zero.
     """
-    generator, replaced = stream(seed, "check/zeros"), list[str]()
-    zeros = [
-        (name, model.get_submodule(name.rpartition(".")[0]), parameter)
-        for name, parameter in model.named_parameters()
-        if not name.endswith("bias") and not parameter.any()
-    ]
-    norms = [parameter for _, module, parameter in zeros if "norm" in type(module).__name__.lower()]
+    generator = stream(seed, "check/zeros")
+    zeros = [(name, one) for name, one in model.named_parameters() if not name.endswith("bias") and not one.any()]
+    homes = {name: model.get_submodule(name.rpartition(".")[0]) for name, _ in zeros}
+    norms = [one for name, one in zeros if "norm" in type(homes[name]).__name__.lower()]
     scales = {id(one) for one in (*layer_scales(model), *(norms if norms[1:] else ()))}
-    for name, module, parameter in zeros:
-        if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
-            parameter.copy_(torch.empty(parameter.shape).normal_(0, NOISE, generator=generator))
+    for name, parameter in zeros:
+        if parameter.ndim > 1 and isinstance(homes[name], nn.Linear | nn.Conv2d | nn.MultiheadAttention):
+            draw_normal_(parameter, NOISE, generator)
         elif id(parameter) in scales:
             parameter.fill_(1.0)
-        else:
-            continue
-        replaced.append(name)
-    return replaced
 
 
 # --- warnings --------------------------------------------------------------------------------------------------------
@@ -368,8 +320,8 @@ def _tensors(model: nn.Module, heads: Collection[str], meant: set[str]) -> Found
             rows[re.sub(r"\d+", "*", name), value.shape].append((name, float(value.std()) + 1e-12))
     for row in rows.values():
         for at, (name, std) in enumerate(row if len(row) > 2 else []):
-            near = [row[other][1] for other in (at - 1, at + 1, at - 2 if at else 2) if 0 <= other < len(row)][:2]
-            low, high = min(near), max(near)
+            nearest = sorted(range(len(row)), key=lambda other: abs(other - at))
+            low, high = sorted(row[other][1] for other in nearest[1:3])
             if high < FACTOR * low and not low / FACTOR <= std <= high * FACTOR:
                 yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {low:.3g}"
 

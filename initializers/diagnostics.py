@@ -204,21 +204,7 @@ def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
         triangles = (torch.linalg.qr(part.detach().cpu().double(), mode="r").R for part in (left_HDd, right_HDd))
         left_Hdd, right_Hdd = triangles
         values_Hd = torch.linalg.svdvals(left_Hdd @ right_Hdd.mT)
-    return _of_values(values_Hd, left_HDd.shape[1] * torch.finfo(left_HDd.dtype).eps)
-
-
-def spectrum(weight: Tensor) -> Spectra:
-    """Compute the spectrum of one weight as a matrix of (out, rest).
-
-    A singular value counts as zero below its longer side times eps times the largest, eps that of its type.
-    """
-    matrix_OR = weight.detach().flatten(1)
-    with one_thread():
-        values_M = torch.linalg.svdvals(matrix_OR.cpu().double())
-    return _of_values(values_M[None], max(matrix_OR.shape) * torch.finfo(weight.dtype).eps)
-
-
-def _of_values(values_Hd: Tensor, eps: float) -> Spectra:
+    eps = left_HDd.shape[1] * torch.finfo(left_HDd.dtype).eps
     rank_H = (values_Hd > eps * values_Hd[:, :1]).sum(1)
     last_H = values_Hd.gather(1, (rank_H - 1).clamp(min=0)[:, None])[:, 0]
     condition_H = torch.where(rank_H > 0, values_Hd[:, 0] / last_H, torch.nan)

@@ -112,13 +112,6 @@ class Initializer(BaseModel):
         """Kind and name, as messages begin."""
         return f"{self.kind} {self.name!r}"
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Return True where the matrices that it sets have a pattern, on a model that it fits.
-
-        Where it says no, as where they are all 0, there is no `placebo` of it.
-        """
-        return True
-
     def notes(self, model: nn.Module) -> list[str]:
         """Return remarks on the weights as set, and on what it leaves alone: phrases for `vitinit.Report`."""
         return []

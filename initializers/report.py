@@ -89,7 +89,7 @@ class PlaceboReport(_Frozen):
     """The method itself, measured as `InitReport.start` is: the placebo's."""
     matched: list[MatchedEntropy] = []
     weights: list[ReplacedWeight] = []
-    """Weights of `treated` that were replaced and that `method` does not measure; empty in older records."""
+    """Weights of `treated` that were replaced and that `method` does not measure, in older records."""
 
 
 class InitReport(_Frozen):

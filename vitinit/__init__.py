@@ -308,7 +308,6 @@ def initialize(
 def check(
     model: nn.Module,
     images: Tensor | None = None,
-    labels: Tensor | None = None,
     *,
     image_size: int | None = None,
     seed: int = 0,
@@ -324,8 +323,7 @@ def check(
     Args:
         model: on any device, before it is compiled, sharded or wrapped for several processes.
         images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
-        labels: B classes, as whole numbers from 0. None: random ones.
-        image_size: side of random images; by default the model's own.
+        image_size: side of random images; by default the model's own, or 224.
         seed: of all random numbers.
 
     Returns:
@@ -336,7 +334,7 @@ def check(
     """
     from vitinit.initializers.check import check
 
-    return check(model, images, labels, seed, image_size)
+    return check(model, images, seed, image_size)
 
 
 def _named(kind: str, given: Any) -> Mapping[str, Any]:

@@ -72,10 +72,6 @@ class ConvitGpsa(Initializer):
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Only the local initialisation sets weights; gates and the class token are none."""
-        return self.conv_init
-
     def freeze(self, model: nn.Module) -> None:
         """Exclude the gates, or all of the GPSA layers, from training, as the switches say."""
         for layer in attention_layers(model):

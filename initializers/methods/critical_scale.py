@@ -11,6 +11,7 @@ from torch import nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, token_grid
 from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.whole_model import draw_normal_
 
 
 @register
@@ -38,10 +39,6 @@ class CriticalScale(Initializer):
         for layer in self.attention_of(model, plain_logits=True):
             _keys(model, layer)
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Independent normal entries have no pattern."""
-        return False
-
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Draw W_q and W_k of every attention layer."""
@@ -49,7 +46,7 @@ class CriticalScale(Initializer):
             width = layer.query_HdD.shape[-1]
             std = (self.beta * math.log(_keys(model, layer)) ** 0.5 / width) ** 0.5
             for weight in (layer.query_HdD, layer.key_HdD):
-                weight.copy_(torch.empty(weight.shape).normal_(std=std, generator=generator))
+                draw_normal_(weight, std, generator)
 
 
 def _keys(model: nn.Module, layer: AttentionLayer) -> int:

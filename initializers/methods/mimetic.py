@@ -68,12 +68,6 @@ class Mimetic(Initializer):
                     f"method 'mimetic': {type(model).__name__} has a norm or a gate between W_v and W_proj "
                     f"({layer.name}), so that their product is no value path; parts='qk' sets W_q and W_k alone"
                 )
-            square = layer.value_DD.shape[0] == layer.value_DD.shape[1]
-            if self.parts != "qk" and self.vproj_order == "released" and not square:
-                raise VitinitError(
-                    f"method 'mimetic': vproj_order 'released' needs as many features in all heads as the width, and "
-                    f"{layer.name} has {layer.value_DD.shape[0]} at width {layer.value_DD.shape[1]}; choose 'product'"
-                )
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:

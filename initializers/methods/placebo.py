@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -20,10 +21,10 @@ from vitinit.initializers.attention import (
     position_name,
     seen_grids,
 )
-from vitinit.initializers.diagnostics import between_tokens, entropies, measured, spectrum
+from vitinit.initializers.diagnostics import between_tokens, entropies, measured
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by, register
-from vitinit.initializers.report import MatchedEntropy, PlaceboReport, ReplacedWeight
+from vitinit.initializers.report import MatchedEntropy, PlaceboReport
 from vitinit.initializers.threads import one_thread
 from vitinit.initializers.transaction import named_tensors, same
 
@@ -81,16 +82,8 @@ class Placebo(Initializer):
         return registry.build_named(self.of, "method")
 
     def check(self, model: nn.Module) -> None:
-        """Refuse what the method refuses, a method without a pattern, and to match entropy where attention has none."""
-        try:
-            self.method.check(model)
-        except VitinitError as error:
-            raise VitinitError(f"method 'placebo': {error}") from None
-        if not self.method.patterned(model):
-            raise VitinitError(
-                f"method 'placebo': {self.of['name']!r} gives no weight of {type(model).__name__} a pattern that a "
-                "placebo could be without"
-            )
+        """Refuse what the method refuses, and to match entropy where there is no attention."""
+        self.method.check(model)
         if self.keep == "entropy":
             self.attention_of(model)
 
@@ -131,11 +124,6 @@ class Placebo(Initializer):
                 | {name: "kept" for name in changed if name not in replaced},
                 method=start,
                 matched=matched,
-                weights=[
-                    ReplacedWeight(name=weight.label, method=spectrum(old[0]), placebo=spectrum(weight.view[0]))
-                    for weight, old in zip(weights, of_method, strict=True)
-                    if weight.label == weight.tensor
-                ],
             )
         )
         return aim
@@ -220,7 +208,7 @@ def _match(
     """
     matched: list[MatchedEntropy] = []
 
-    def scale(layer: AttentionLayer, target: float, tokens: int, inputs: tuple[Any, ...], named: Any) -> None:
+    def scale(layer: AttentionLayer, target: float, tokens: int, _: Any, inputs: tuple[Any, ...], named: Any) -> None:
         parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
         starts = [part.clone() for part in parts]
 
@@ -240,10 +228,7 @@ def _match(
 
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, layer=layer, target=target, grid=grid: scale(
-                layer, float(target.mean()), math.prod(grid), inputs, named
-            ),
-            with_kwargs=True,
+            partial(scale, layer, float(target.mean()), math.prod(grid)), with_kwargs=True
         )
         for layer, target, grid in zip(attention_layers(model), entropy_L, seen_grids(model), strict=True)
     ]

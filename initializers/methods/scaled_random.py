@@ -10,6 +10,7 @@ from torch import nn
 
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.whole_model import draw_uniform_
 
 
 @register
@@ -33,10 +34,6 @@ class ScaledRandom(Initializer):
         """Refuse attention without an MLP in its block."""
         self.blocks_of(model)
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Independent uniform entries and zeros have no pattern."""
-        return False
-
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Draw the weights of every block, and clear the last Linear of its MLP."""
@@ -45,5 +42,5 @@ class ScaledRandom(Initializer):
             limit = self.scale * (3 / width) ** 0.5
             first, *_, last = layer.mlp.values()
             for weight in (layer.query_HdD, layer.key_HdD, layer.value_DD, layer.proj_DD, first.weight):
-                weight.copy_(torch.empty(weight.shape).uniform_(-limit, limit, generator=generator))
+                draw_uniform_(weight, limit, generator)
             last.weight.zero_()

@@ -45,15 +45,10 @@ class WhitenedPatches(Initializer):
         """Set the weight of the patch embedding.
 
         Raises:
-            VitinitError: there are no training images, or they have another number of channels than the model takes.
+            VitinitError: there are no training images.
         """
         embedding = _embedding(model)
         images_BCHW = job.images(self.images, f"method {self.name!r}")
-        if images_BCHW.shape[1] != embedding.in_channels:
-            raise VitinitError(
-                f"method {self.name!r}: images of {images_BCHW.shape[1]} channels, and the patch embedding of "
-                f"{type(model).__name__} takes {embedding.in_channels}"
-            )
         rows_OK = self._rows(images_BCHW, embedding.kernel_size)[: embedding.out_channels]
         embedding.weight[: len(rows_OK)].copy_(rows_OK.view(-1, *embedding.weight.shape[1:]))
 

@@ -29,10 +29,6 @@ class ZeroQuery(Initializer):
         """Refuse normalised queries, which are no zeros where W_q nearly is: its gradient would be huge."""
         self.attention_of(model, plain_logits=True)
 
-    def patterned(self, model: nn.Module) -> bool:
-        """Zeros have none."""
-        return False
-
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Clear W_q and its bias in every attention layer."""

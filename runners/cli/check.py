@@ -42,7 +42,7 @@ def check(
     from vitinit.initializers.check import check
 
     torch.manual_seed(seed)
-    report = check(_model(model, classes, image_size), None, None, seed, image_size)
+    report = check(_model(model, classes, image_size), None, seed, image_size)
     console.print(*str(report).splitlines(), sep="\n", soft_wrap=True)
     raise typer.Exit(0 if report.sound else 1)
 

@@ -105,12 +105,6 @@ def encoder(**more: Any) -> nn.Module:
     )
 
 
-def test_blocks_are_the_identity_or_refused() -> None:
-    refused(encoder(), "changes tokens although both branches end in zeros", "zero_branch", **BASE)
-    for m in (tiny(), encoder(norm_first=True)):
-        vitinit.initialize(m, "zero_branch", **BASE)
-
-
 def test_blocks_of_two_streams_are_not_counted_as_one() -> None:
     towers = nn.ModuleDict({"image": encoder(norm_first=True), "text": encoder(norm_first=True)})
     refused(towers, "blocks in several places, as of 'image.* and 'text.*: give one of them", "depth_scaled", **BASE)

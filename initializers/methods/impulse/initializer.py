@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import PositiveFloat, StrictInt, ValidationInfo, field_validator, model_validator
+from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers, position_embedding, rotary, token_grid
@@ -80,11 +80,6 @@ class Impulse(Initializer):
     @classmethod
     def _name_alone(cls, value: Any) -> Any:
         return {"name": value} if isinstance(value, str) else value
-
-    @field_validator("pseudo_input_later")
-    @classmethod
-    def _one_name_for_one_thing(cls, value: PseudoInput | None, info: ValidationInfo) -> PseudoInput | None:
-        return None if value == info.data.get("pseudo_input") else value
 
     @model_validator(mode="after")
     def _consistent(self) -> Impulse:

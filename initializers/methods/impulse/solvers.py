@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -14,9 +13,6 @@ from torch import Tensor
 from vitinit.initializers.registry import Job
 from vitinit.initializers.targets import target_keys, target_matrices, token_positions
 from vitinit.initializers.threads import one_thread
-
-PROGRESS_SECONDS = 0.25
-"""Between two calls of a progress callback, which may end the run."""
 
 
 @dataclass(frozen=True)
@@ -90,15 +86,12 @@ class Gradient(_Solver):
         heads_X = layers * heads
         gradient_r2Xd = pseudo_ND.new_empty(rank, 2, heads_X, features)
         attention_XNN = pseudo_ND.new_empty(heads_X, tokens, tokens)
-        due = 0.0
         for step in range(self.steps):
             if step % self.renormalize_every == 0:
                 query_DLHd, key_DLHd = value_D2LHd[:, 0], value_D2LHd[:, 1]
                 query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
                 key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
-            if time.monotonic() >= due:
                 job.progress(step, self.steps)
-                due = time.monotonic() + PROGRESS_SECONDS
             both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
             query_Xrd, key_Xrd = both_2Xrd
             logits_XNN = _spread(scale * query_Xrd @ key_Xrd.mT, basis_Nr)
@@ -112,7 +105,6 @@ class Gradient(_Solver):
             gradient_r2Xd[:, 1] = (inner_Xrr.mT @ query_Xrd).transpose(0, 1)
             torch.mm(pseudo_rD.T, gradient_r2Xd.view(rank, -1), out=gradient_DW)
             optimizer.step()
-        job.progress(self.steps, self.steps)
         query_LHdD, key_LHdD = value_D2LHd.permute(1, 2, 3, 4, 0)
         return query_LHdD, key_LHdD
 
@@ -183,10 +175,11 @@ class Svd(_Solver):
             rounding = max(pseudo.shape) * torch.finfo(torch.float32).eps
             rank = min(features, int((s > s[0] * rounding).sum()))
             inverse_Nr = u[:, :rank] / s[:rank]
+            targets_LHNN = [target_matrices(problem.grid, positions) for positions in problem.positions_LHN2]
             core_LHrr = torch.stack(
                 [
-                    inverse_Nr.T @ self._goal(noise, target_matrices(problem.grid, positions)).double() @ inverse_Nr
-                    for noise, positions in zip(problem.draws_L, problem.positions_LHN2, strict=True)
+                    inverse_Nr.T @ torch.where(targets == 0, self.noise * noise, self.signal).double() @ inverse_Nr
+                    for noise, targets in zip(problem.draws_L, targets_LHNN, strict=True)
                 ]
             )
             left, values, right = torch.linalg.svd(core_LHrr)
@@ -196,9 +189,6 @@ class Svd(_Solver):
             query_LHrD, key_LHrD = (part.to(problem.pseudo_ND) for part in scaled)
         missing = (0, 0, 0, features - rank)
         return torch.nn.functional.pad(query_LHrD, missing), torch.nn.functional.pad(key_LHrD, missing)
-
-    def _goal(self, noise_HNN: Tensor, targets_HNN: Tensor) -> Tensor:
-        return torch.where(targets_HNN == 0, self.noise * noise_HNN, self.signal)
 
 
 class Rotation(_Solver):
