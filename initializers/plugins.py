@@ -18,6 +18,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -35,7 +36,6 @@ FOLDERS = "VITINIT_METHODS"
 """Environment variable: folders with files of one's own. `vitinit rank` sets it for the processes that it starts."""
 OWN_FILE = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 @contextmanager
@@ -70,39 +70,31 @@ def concrete(base: type) -> Callable[[object], bool]:
     return lambda value: inspect.isclass(value) and issubclass(value, base) and not inspect.isabstract(value)
 
 
+@dataclass(eq=False)
 class Registry(Generic[T]):
-    """Entries by name: those of the files of some packages, and those that an entry point group names.
+    """Entries by name: those of the files of some packages, and those that an entry point group names."""
 
-    Args:
-        noun: An entry, in messages.
-        packages: Their files are imported when an entry is first asked for, and not before.
-        group: The entry point group in which installed packages name their own.
-        wanted: Values that are entries, in messages.
-        accepts: Whether a value is an entry.
-        collect: Take every such value of a file. Otherwise files register entries themselves, by a decorator that
-            calls `put`.
-        check: Refuses, by a VitinitError, an entry and where it is from.
-        name: The name of an entry, where `put` is not told.
-        order: Sort key of entries; default: the name.
-    """
-
-    def __init__(
-        self,
-        noun: str,
-        *packages: str,
-        group: str = "",
-        wanted: str = "",
-        accepts: Callable[[object], bool] = lambda value: True,
-        collect: bool = False,
-        check: Callable[[T, str], None] = lambda entry, where: None,
-        name: Callable[[T], str] = lambda entry: entry.name,  # type: ignore[attr-defined]
-        order: Callable[[T], Any] | None = None,
-    ) -> None:
-        self.noun, self.packages, self.group, self.wanted = noun, packages, group, wanted
-        self.accepts, self.collect, self.check, self.name, self.order = accepts, collect, check, name, order
-        self.known: dict[str, T] = {}
-        self.origins: dict[str, str] = {}
-        self.searched = False
+    noun: str
+    """An entry, in messages."""
+    packages: tuple[str, ...] = ()
+    """Their files are imported when an entry is first asked for, and not before."""
+    group: str = ""
+    """The entry point group in which installed packages name their own."""
+    wanted: str = ""
+    """Values that are entries, in messages."""
+    accepts: Callable[[object], bool] = lambda value: True
+    """Whether a value is an entry."""
+    collect: bool = False
+    """Take every such value of a file. Otherwise files register entries themselves, by a decorator that calls `put`."""
+    check: Callable[[T, str], None] = lambda entry, where: None
+    """Refuses, by a VitinitError, an entry and where it is from."""
+    name: Callable[[T], str] = lambda entry: entry.name  # type: ignore[attr-defined]
+    """The name of an entry, where `put` is not told."""
+    order: Callable[[T], Any] | None = None
+    """Sort key of entries; default: the name."""
+    searched: bool = False
+    known: dict[str, T] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
 
     def put(self, entry: T, where: str = "", name: str | None = None) -> T:
         """Add an entry; a class or function of the same module and name, as of a notebook's cell, is replaced.
@@ -125,13 +117,9 @@ class Registry(Generic[T]):
         self.known[name], self.origins[name] = entry, origin
         return entry
 
-    def named(self, name: str) -> Callable[[U], U]:
+    def named(self, name: str) -> Callable[[Any], Any]:
         """Return a decorator that adds a class under a name."""
-
-        def add(entry: Any) -> Any:
-            return self.put(entry, name=name)
-
-        return add
+        return lambda entry: self.put(entry, name=name)
 
     def load(self, value: Any, where: str) -> T:
         """Add a value that is named from outside.
@@ -157,10 +145,10 @@ class Registry(Generic[T]):
                     continue
                 with imported(f"{file.name} cannot be imported"):
                     found = vars(importlib.import_module(file.name))
-                    for attribute, value in list(found.items()) if self.collect else ():
+                    for attribute, value in found.items() if self.collect else ():
                         if self.accepts(value):
                             self.put(value, f"{file.name}.{attribute}")
-        for entry in importlib.metadata.entry_points(group=self.group) if self.group else ():
+        for entry in importlib.metadata.entry_points(group=self.group):
             with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
                 self.load(entry.load(), entry.value)
         self.searched = True

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
-from vitinit.initializers.plugins import INITIALIZERS, Registry, contained, load
+from vitinit.initializers.plugins import INITIALIZERS, Registry, load
 from vitinit.initializers.report import LayerStart, PlaceboReport
 from vitinit.initializers.transaction import named_tensors, same
 
@@ -69,10 +69,23 @@ Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "mlp_
 and the position embedding of the model."""
 
 
-class Initializer(BaseModel):
-    """A method or a base. Subclass it, decorate the class with `@register`, implement `apply`."""
+class Parameters(BaseModel):
+    """Fields that are checked: of an initialiser, or of what is one of its fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _no_boolean_as_number(cls, given: Any, build: Callable[[Any], Any]) -> Any:
+        built = build(given)
+        for name, value in dict(given).items():
+            if isinstance(value, bool) and getattr(built, name) is not value:
+                raise ValueError(f"{name} must be a number, not true or false")
+        return built
+
+
+class Initializer(Parameters):
+    """A method or a base. Subclass it, decorate the class with `@register`, implement `apply`."""
 
     name: ClassVar[str]
     """Name in grids and on the command line."""
@@ -204,16 +217,15 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
-    of_base = [name for name, _ in model.named_parameters() if name in after] if part.kind == "base" else []
-    for name in dict.fromkeys([*changed, *of_base]):
+    of_base = [name for name, _ in model.named_parameters()] if part.kind == "base" else []
+    for name in (*changed, *of_base):
         if not after[name].isfinite().all():
-            so_far = "" if before[name].isfinite().all() else ", where there were such values before, in float32"
-            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}{so_far}")
+            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
     return changed
 
 
 def _check(cls: type[Initializer], where: str) -> None:
-    missing = [*([] if hasattr(cls, "name") else ["name"]), *sorted(cls.__abstractmethods__)]
+    missing = sorted({"name"} - {*dir(cls)} | cls.__abstractmethods__)
     if not (cls.touches or cls.sets):
         missing.append("touches or sets")
     if missing:
@@ -228,8 +240,7 @@ def _check(cls: type[Initializer], where: str) -> None:
 
 REGISTRY: Registry[type[Initializer]] = Registry(
     "initializer",
-    f"{__package__}.bases",
-    f"{__package__}.methods",
+    (f"{__package__}.bases", f"{__package__}.methods"),
     group=INITIALIZERS,
     wanted="an Initializer class",
     accepts=lambda value: isinstance(value, type) and issubclass(value, Initializer),
@@ -277,9 +288,9 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     Raises:
         VitinitError: nothing is called that, or it is of the other kind.
     """
-    if name not in REGISTRY.by_name() and ":" not in name:
+    cls = REGISTRY.load(load(name), name) if ":" in name else REGISTRY.by_name().get(name)
+    if cls is None:
         raise unknown_name(kind or "initializer", name, names(kind))
-    cls = REGISTRY.load(load(name), name) if ":" in name else REGISTRY.known[name]
     if kind not in (None, cls.kind):
         raise VitinitError(f"initializer {name!r} is a {cls.kind}, not a {kind}; the {kind}s: {', '.join(names(kind))}")
     return cls
@@ -293,28 +304,11 @@ def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] 
     """
     cls = get(name, kind)
     try:
-        with contained(f"initializer {name!r}"):
-            built = cls.model_validate(params)
+        return cls.model_validate(params)
     except ValidationError as error:
-        known = ", ".join(cls.model_fields) or "none"
-        said = str(explain(error, f"initializer {name!r}", cls))
-        raise VitinitError(said if "unknown field" in said else f"{said}; its parameters: {known}") from None
-    if field := _boolean_as_number(params, built):
-        raise VitinitError(f"initializer {name!r}: {field} is a number, not true or false")
-    return built
+        raise explain(error, f"initializer {name!r}", cls) from None
 
 
 def build_named(named: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
     """`build`, from a mapping with `name` and parameters."""
     return build(named["name"], {key: value for key, value in named.items() if key != "name"}, kind)
-
-
-def _boolean_as_number(params: Mapping[str, Any], built: BaseModel) -> str:
-    """The first parameter for which pydantic has taken `true` as 1; empty where there is none."""
-    for field, given in params.items():
-        taken = getattr(built, field)
-        if isinstance(given, bool) and isinstance(taken, int | float) and not isinstance(taken, bool):
-            return field
-        if isinstance(given, Mapping) and isinstance(taken, BaseModel) and (inner := _boolean_as_number(given, taken)):
-            return f"{field}.{inner}"
-    return ""

@@ -53,7 +53,7 @@ class Drawings(Registry[Drawing]):
     """Registry of the figures that the files of one folder draw."""
 
     def __init__(self, package: str) -> None:
-        super().__init__("figure", package, order=lambda drawing: drawing.name)
+        super().__init__("figure", (package,))
 
     def add(self, name: str, why_none: str, **fields: Any) -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""

@@ -49,7 +49,7 @@ class Tables(Registry[Kind]):
         return register
 
 
-TABLES = Tables("table", "vitinit.analysis.tables", order=lambda kind: (kind.place, kind.name))
+TABLES = Tables("table", ("vitinit.analysis.tables",), order=lambda kind: (kind.place, kind.name))
 
 
 def _allowed(study: Study) -> dict[str, Kind]:

@@ -68,7 +68,7 @@ class OnPil(Augmentation):
         return stacked.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
 
 
-REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", __package__)
+REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", (__package__,))
 register = REGISTRY.named
 
 

@@ -25,7 +25,7 @@ def _check(dataset: Dataset, where: str) -> None:
 
 REGISTRY: Registry[Dataset] = Registry(
     "dataset",
-    __package__,
+    (__package__,),
     group=DATASETS,
     wanted="a Dataset",
     accepts=lambda value: isinstance(value, Dataset),

@@ -14,7 +14,7 @@ AVERAGED = "ema_"
 """Begins the name of a metric of the averaged weights, as `ema_top1`."""
 
 
-REGISTRY: Registry[type[Metric]] = Registry("metric", __package__, accepts=concrete(Metric), collect=True)
+REGISTRY: Registry[type[Metric]] = Registry("metric", (__package__,), accepts=concrete(Metric), collect=True)
 
 
 def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:

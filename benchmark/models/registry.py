@@ -24,7 +24,7 @@ def _is_family(value: object) -> bool:
 
 REGISTRY: Registry[type[BaseModelSpec]] = Registry(
     "arch",
-    __package__,
+    (__package__,),
     group=MODELS,
     wanted="a model family: a ModelSpec with `arch: Literal[NAME] = NAME`, and all that it asks defined",
     accepts=_is_family,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", __package__)
+REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", (__package__,))
 register = REGISTRY.named
 """Name an optimiser. A class without a parameter `weight_decay` goes with recipes whose weight decay is 0."""
 

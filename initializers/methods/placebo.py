@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -97,11 +98,11 @@ class Placebo(Initializer):
         images_BCHW = None
         if self.keep == "entropy":
             images_BCHW = job.images(IMAGES, "method 'placebo': keep 'entropy'")
-        before = {name: value.clone() for name, value in named_tensors(model).items()}
-        starts = [weight.view.clone() for weight in _weights(model)]
+        before = deepcopy(model)
         aim = self.method.apply(model, generator, job)
-        changed = changed_by(self.method, model, before)
-        weights = [new for old, new in zip(starts, _weights(model), strict=True) if not same(old, new.view)]
+        changed = changed_by(self.method, model, named_tensors(before))
+        both = zip(_weights(before), _weights(model), strict=True)
+        weights = [new for old, new in both if not same(old.view, new.view)]
         start, of_method = job.diagnose(model), [weight.view.clone() for weight in weights]
         entropy_L = measured(model, images_BCHW).entropy if images_BCHW is not None else []
 

@@ -77,11 +77,10 @@ class Procedural(Initializer):
         blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
         tokens = math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
-        own = [parameter for parameter in blocks.parameters() if parameter.is_floating_point()]
         seed = int(torch.randint(2**62, (), generator=generator))
         trained = self._trained(blocks, tokens, width, seed, job)
         with torch.no_grad():
-            for parameter, value in zip(own, trained, strict=True):
+            for parameter, value in zip(blocks.parameters(), trained, strict=True):
                 parameter.copy_(value)
 
     def _trained(self, blocks: nn.ModuleList, tokens: int, width: int, seed: int, job: Job) -> tuple[Tensor, ...]:
@@ -89,7 +88,7 @@ class Procedural(Initializer):
         generator = torch.Generator().manual_seed(seed)
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
         blocks = deepcopy(blocks)
-        own = [parameter.requires_grad_() for parameter in blocks.parameters() if parameter.is_floating_point()]
+        own = [parameter.requires_grad_() for parameter in blocks.parameters()]
         device = own[0].device
         symbols_KD, places_ND = (
             _directions(count, width, generator).to(device) for count in (2 * self.kinds + 1, tokens)
@@ -108,8 +107,6 @@ class Procedural(Initializer):
                 string_BN, order = strings_SN[order[: self.batch_size]], order[self.batch_size :]
                 closing_BN = string_BN >= self.kinds
                 hidden_BN = closing_BN & (torch.rand(string_BN.shape, generator=generator) < self.hidden)
-                if not hidden_BN.any():  # few and short strings: nothing to predict in this step
-                    continue
                 given_BN = string_BN.masked_fill(hidden_BN, 2 * self.kinds).to(device)
                 x_BND = symbols_KD[given_BN] + places_ND
                 for block in blocks:

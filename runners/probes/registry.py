@@ -30,7 +30,7 @@ class Seen:
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 """Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
 
-REGISTRY: Registry[Measure] = Registry("probe", f"{__package__}.quantities", name=lambda measure: measure.__name__)
+REGISTRY: Registry[Measure] = Registry("probe", (f"{__package__}.quantities",), name=lambda measure: measure.__name__)
 
 
 def probe(measure: Measure) -> Measure:

@@ -5,4 +5,4 @@ from __future__ import annotations
 from vitinit.initializers.plugins import Registry, concrete
 from vitinit.runners.tracking.tracker import Tracker
 
-REGISTRY: Registry[type[Tracker]] = Registry("tracker", __package__, accepts=concrete(Tracker), collect=True)
+REGISTRY: Registry[type[Tracker]] = Registry("tracker", (__package__,), accepts=concrete(Tracker), collect=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from vitinit.initializers.registry import Job
+from vitinit.initializers.registry import Job, Parameters
 from vitinit.initializers.targets import target_keys, target_matrices, token_positions
 from vitinit.initializers.threads import one_thread
 
@@ -31,9 +31,7 @@ class Problem:
     """Draws of the solver for each layer, from `draw`, on the CPU."""
 
 
-class _Solver(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
+class _Solver(Parameters):
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
         """All random numbers that the solution for one layer needs; none here."""
         return torch.empty(0)
