@@ -213,7 +213,9 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         out = model(images_BCHW)
     except Exception as error:  # code of anyone's
         size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error), 200)
-        raise VitinitError(f"{type(model).__name__} does not take images of {size}: {why}; give images or image_size") from None
+        raise VitinitError(
+            f"{type(model).__name__} does not take images of {size}: {why}; give images or image_size"
+        ) from None
     out = getattr(out, "logits", out)
     while isinstance(out, tuple | list) and out:
         out = out[0]
