@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.table import Table
@@ -66,17 +63,13 @@ DataOption = Annotated[
 ResultsOption = Annotated[Path, _option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
 
 
-def _switch(group: str, name: str, text: str) -> Any:
-    return _option(group, text, name)
-
-
 @dataclass(frozen=True)
 class LaunchOptions:
     """Flags of `vitinit run`, arguments of `vitinit.run`: which runs of a grid are carried out, where and how."""
 
     only: OnlyOption = None
-    retry_failed: Annotated[bool, _switch(WHAT, "--retry-failed", "Run again what failed.")] = False
-    dry_run: Annotated[bool, _switch(WHAT, "--dry-run", "Show the plan and stop.")] = False
+    retry_failed: Annotated[bool, _option(WHAT, "Run again what failed.", "--retry-failed")] = False
+    dry_run: Annotated[bool, _option(WHAT, "Show the plan and stop.", "--dry-run")] = False
     executor: Annotated[
         Literal["auto", "inline", "local", "slurm"],
         _option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
@@ -85,7 +78,7 @@ class LaunchOptions:
         Literal["auto", "cpu", "cuda"], _option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
     ] = "auto"
     profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
-    wait: Annotated[bool, _switch(WHERE, "--wait", "Wait for the jobs, say how they ended.")] = False
+    wait: Annotated[bool, _option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
     workers: Annotated[int | None, _option(SPEED, "Runs at once. Default: one a core or GPU.", metavar="N", min=1)] = (
@@ -98,27 +91,17 @@ class LaunchOptions:
         Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
     ] = "auto"
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
-    keep_weights: Annotated[bool, _switch(KEEPING, "--keep-weights", "In weights/RUN_ID.pt.")] = False
+    keep_weights: Annotated[bool, _option(KEEPING, "In weights/RUN_ID.pt.", "--keep-weights")] = False
     track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None
     probes: Annotated[bool, _option(MEASURING, "Of attention. Default: on.")] = True
-    keep_maps: Annotated[bool, _switch(KEEPING, "--keep-maps", "Attention before and after.")] = False
-    deterministic: Annotated[bool, _switch(SPEED, "--deterministic", "The same bits on a GPU; slower.")] = False
+    keep_maps: Annotated[bool, _option(KEEPING, "Attention before and after.", "--keep-maps")] = False
+    deterministic: Annotated[bool, _option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False
 
 
-def flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the fields of `LaunchOptions` as options; it gets them as one value, its argument `options`."""
-    hints = get_type_hints(LaunchOptions, include_extras=True)
-    fields = dataclasses.fields(LaunchOptions)
+@dataclass(frozen=True, kw_only=True)
+class RunCommand(LaunchOptions):
+    """All that `vitinit run` is given: the grid and what is said in its place, too."""
 
-    @functools.wraps(command)
-    def parsed(**given: Any) -> None:
-        options = LaunchOptions(**{each.name: given.pop(each.name) for each in fields})
-        command(**given, options=options)
-
-    own = inspect.signature(command, eval_str=True).parameters
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    every = [each.replace(kind=keyword) for name, each in own.items() if name != "options"]
-    every += [inspect.Parameter(f.name, keyword, default=f.default, annotation=hints[f.name]) for f in fields]
-    vars(parsed)["__signature__"] = inspect.Signature(every)
-    parsed.__annotations__ = {each.name: each.annotation for each in every}
-    return parsed
+    grid: GridArgument
+    seeds: SeedsOption = None
+    fixed: SetOption = None

@@ -8,11 +8,3 @@ class SlurmError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
-
-
-class Refused(SlurmError):
-    """The cluster refused a part of a submission; `submitted` are the ids of the jobs it had taken before."""
-
-    def __init__(self, message: str, submitted: list[str]) -> None:
-        super().__init__(message)
-        self.submitted = submitted

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,8 +24,6 @@ from pydantic import (
 from vitinit.slurm.errors import SlurmError
 
 HERE = Path(__file__).parent / "profiles"
-
-TIME = r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?"
 
 RESERVED = {
     *("partition", "account", "qos", "constraint", "nodes", "time", "ntasks-per-node", "cpus-per-task", "signal"),
@@ -131,11 +128,6 @@ class Profile(BaseModel):
         """Processes per job."""
         return self.nodes * self.processes_per_node
 
-    @property
-    def minutes(self) -> int:
-        """The time limit in minutes, rounded up."""
-        return math.ceil(seconds(self.time) / 60)
-
 
 def seconds(time: str) -> int:
     """A time limit in seconds.
@@ -143,17 +135,15 @@ def seconds(time: str) -> int:
     Raises:
         ValueError: SLURM does not write times like that.
     """
-    found = re.fullmatch(TIME, time)
-    if not found:
+    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time):
         raise ValueError(
             f"time: {time!r} is none; write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as "
             "2:00:00"
         )
-    days, *clock = found.groups()
-    numbers = [int(number) for number in clock if number]
-    if days is None and len(numbers) < 3:  # minutes, or minutes:seconds
-        numbers.insert(0, 0)
-    hours, minutes, rest = [*numbers, 0, 0][:3]
+    days, _, clock = time.rpartition("-")
+    if not days and clock.count(":") < 2:  # minutes, or minutes:seconds
+        clock = f"0:{clock}"
+    hours, minutes, rest = map(int, f"{clock}:0:0".split(":")[:3])
     return 86400 * int(days or 0) + 3600 * hours + 60 * minutes + rest
 
 
@@ -177,11 +167,7 @@ def load(name_or_path: str | None) -> Profile:
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if name_or_path not in names():
-            known = ", ".join(names())
-            raise SlurmError(
-                f"unknown profile {name_or_path!r}{_near(name_or_path, names())} available: {known}, or a path ending "
-                "in .yaml"
-            )
+            raise SlurmError(f"{_unknown('profile', name_or_path, names())}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
     try:
         # all is text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written
@@ -191,10 +177,9 @@ def load(name_or_path: str | None) -> Profile:
     if not isinstance(loaded or {}, dict):
         raise SlurmError(f"profile {path}: expected a mapping of fields to values")
     given = {key: value for key, value in (loaded or {}).items() if value not in ("", "~", "null")}
-    fields = Profile.model_fields.keys() - {"name"}
-    for key in given.keys() - fields:
-        known = ", ".join(sorted(fields))
-        raise SlurmError(f"profile {path}: unknown field {key!r}{_near(key, fields)} available: {known}")
+    fields = sorted(Profile.model_fields.keys() - {"name"})
+    for key in given.keys() - set(fields):
+        raise SlurmError(f"profile {path}: {_unknown('field', key, fields)}")
     try:
         return Profile(name=path.stem, **given)
     except ValidationError as error:
@@ -203,6 +188,6 @@ def load(name_or_path: str | None) -> Profile:
         raise SlurmError(f"profile {path}: {said}") from error
 
 
-def _near(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ";"
+def _unknown(kind: str, name: str, known: list[str]) -> str:
+    near = [f" did you mean {each!r}?" for each in difflib.get_close_matches(name, known, n=1)]
+    return f"unknown {kind} {name!r};{''.join(near)} available: {', '.join(known)}"

@@ -10,27 +10,20 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
-from vitinit.slurm.errors import Refused, SlurmError
+from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.jobs import call, cancel, refusal
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.task import Task
 
-T = TypeVar("T")
-
-_OVERRIDING = {
-    f"SBATCH_{name}" for name in ("ARRAY_INX", "JOB_NAME", "OUTPUT", "ERROR", "OPEN_MODE", "SIGNAL", "TIMELIMIT")
-}
-"""Variables that a script always overrides; the user's partition or account stands for what a profile leaves out."""
-
 
 def submit(
-    function: Callable[[T], object],
-    arguments: Sequence[T],
+    function: Callable[[Any], object],
+    arguments: Sequence[Any],
     profile: Profile,
     folder: Path,
     *,
@@ -56,8 +49,7 @@ def submit(
         Each argument's job id, as squeue writes it.
 
     Raises:
-        SlurmError: the function cannot be pickled, the folder's name cannot be used, or the cluster does not answer.
-        Refused: the cluster takes no more jobs; says which it has taken.
+        SlurmError: the folder's name cannot be used, or the cluster does not answer or take all jobs: then it has none.
     """
     if "%" in str(folder):
         raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
@@ -71,11 +63,12 @@ def submit(
                 jobs = [executor.submit(task, pickle.dumps(argument)) for argument in some]
             job_ids += [job.job_id for job in jobs]
             after = jobs[0].job_id.partition("_")[0] if profile.parallel else None
-    except (UncompletedJobError, OSError) as error:
-        raise Refused(_words(error, len(job_ids), len(arguments)), job_ids) from error
-    except BaseException:
+    except BaseException as error:
         cancel(job_ids)  # the caller will not learn their ids
-        raise
+        if not isinstance(error, UncompletedJobError | OSError):
+            raise
+        said = [line for line in str(error).splitlines() if line.startswith("sbatch:")] or [str(error)]
+        raise SlurmError(f"{' '.join(said)} (after {len(job_ids)} of {len(arguments)} jobs, now cancelled)") from error
     return job_ids
 
 
@@ -111,15 +104,12 @@ class _Executor(SlurmExecutor):
 def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str | None) -> _Executor:
     """With the id of the array that must have ended before this one begins."""
     options = {"requeue": "true", **profile.sbatch}
-    if "no-requeue" in profile.sbatch:
-        del options["requeue"]
     if profile.memory:
         options["mem"] = profile.memory
     if profile.gpus:
         number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
-        kind = [profile.gpu_type] if profile.gpu_type else []
-        resource = ["gpu"] if profile.gpu_option == "gres" else []
-        asked = ":".join([*resource, *kind, str(number)])
+        resource = "gpu" if profile.gpu_option == "gres" else None
+        asked = ":".join(filter(None, [resource, profile.gpu_type, str(number)]))
         others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
         options[profile.gpu_option] = ",".join([asked, *others])
     given = {key: value == "true" or value for key, value in options.items() if value != "false"}
@@ -131,7 +121,7 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
         account=profile.account,
         qos=profile.qos,
         constraint=profile.constraint,
-        time=profile.minutes,
+        time=profile.time,
         nodes=profile.nodes,
         ntasks_per_node=profile.processes_per_node,
         cpus_per_task=profile.cpus,
@@ -161,13 +151,13 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
 def _own_variables_only() -> Iterator[None]:
     """The environment as jobs are to inherit it.
 
-    Without the variables of the job that this process may run in, which a new job would take for its own, and those
-    that sbatch would heed rather than the script. Entries of PYTHONPATH are folders from anywhere.
+    Without the variables of the job that this process may run in, which a new job would take for its own.
+    Entries of PYTHONPATH are folders from anywhere.
     """
     before = dict(os.environ)
     ours = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
     for key in before:
-        if (key.startswith(ours) and key != "SLURM_CONF") or key in _OVERRIDING:
+        if key.startswith(ours) and key != "SLURM_CONF":
             del os.environ[key]
     if path := before.get("PYTHONPATH"):
         os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))
@@ -176,8 +166,3 @@ def _own_variables_only() -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _words(error: Exception, taken: int, count: int) -> str:
-    said = [line for line in str(error).splitlines() if line.startswith("sbatch:")] or [str(error)]
-    return f"{' '.join(said)} ({taken} of {count} jobs were taken before that)"

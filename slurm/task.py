@@ -8,43 +8,31 @@ import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Generic, TypeVar
+from typing import Any
 
 from submitit.helpers import TorchDistributedEnvironment
 
-from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.jobs import preempted_current, requeue_current, restarts
-
-T = TypeVar("T")
 
 REQUEUES = 3
 """So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
 
 
-class Task(Generic[T]):
+class Task:
     """A function to be called in a job, where only `requeue_current` and the function itself requeue.
 
     submitit would requeue by rules of its own. And signals can come while the function is being imported, which takes
     long where disks are slow: so it is unpickled only when handlers are set.
-
-    Raises:
-        SlurmError: the function cannot be pickled by its name.
     """
 
-    def __init__(self, function: Callable[[T], object]) -> None:
-        try:
-            self.pickled = pickle.dumps(function)
-        except Exception as error:  # pickle raises errors of many types
-            raise SlurmError(f"{function!r} cannot be submitted: {error}") from error
-        if b"__main__" in self.pickled:
-            raise SlurmError(f"{function!r} cannot be submitted: jobs cannot import a script; move it to a module")
+    def __init__(self, function: Callable[[Any], object]) -> None:
+        self.pickled = pickle.dumps(function)
 
     def __call__(self, pickled_argument: bytes) -> None:
         """Call the function; in the job."""
         for number in (signal.SIGUSR2, signal.SIGTERM):
             signal.signal(number, _leave)
-        function: Callable[[T], object] = pickle.loads(self.pickled)
-        argument: T = pickle.loads(pickled_argument)
+        function, argument = pickle.loads(self.pickled), pickle.loads(pickled_argument)
         try:
             function(argument)
         finally:  # the end is near anyway; what has ended must not be requeued

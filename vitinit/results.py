@@ -103,15 +103,14 @@ def load(
     from vitinit.runners.one_run.reproduce import check_trusted
     from vitinit.runners.training.train import fingerprint
 
-    found = next((one for one in find(run_id, Path(results)) if isinstance(one.record, RunRecord)), None)
-    if found is None:
+    found = [(path, record) for path, record in find(run_id, Path(results)) if isinstance(record, RunRecord)]
+    if not found:
         raise VitinitError(f"run {run_id} has not ended: vitinit show {run_id}")
-    record = found.record
-    assert isinstance(record, RunRecord)
+    at, record = found[0]
     check_trusted(record, trust, "vitinit.load(..., trust=True)")
     if ema and record.spec.recipe.ema is None:
         raise VitinitError(f"run {record.run_id} has no averaged weights: its recipe has no ema")
-    path = weights_path(found.root, record.study, record.run_id, ema)
+    path = weights_path(at.parents[1], record.study, record.run_id, ema)
     if not path.is_file():
         raise VitinitError(
             f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -76,10 +75,6 @@ def _of_python(named: str) -> Any:
 
 
 def _of_timm(name: str, classes: int | None, image_size: int | None) -> nn.Module:
-    import timm
+    from vitinit.benchmark.models.named import TimmModel
 
-    given: dict[str, Any] = {"num_classes": classes} if classes else {}
-    if image_size:
-        with suppress(TypeError):  # a convolutional network takes images of any size, and no such argument
-            return timm.create_model(name, **given, img_size=image_size)
-    return timm.create_model(name, **given)
+    return TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size})).build(classes or 1000)

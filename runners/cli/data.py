@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -40,6 +38,9 @@ def prepare(
     data_dir: DataOption = None,
 ) -> None:
     """Write a dataset into one file for the loader ffcv; ImageNet always in JPEGs. After a stop, call it again."""
+    from rich.markup import escape
+    from rich.progress import Progress
+
     from vitinit.benchmark.datasets import load as datasets
     from vitinit.benchmark.datasets import registry
     from vitinit.benchmark.grids.parts import resolve_dataset
@@ -52,17 +53,7 @@ def prepare(
     if own_size and image_size:
         raise VitinitError(f"{spec.label}: JPEGs are in their own size; leave --image-size out")
     size = None if own_size else image_size or 32
-    with _progress(f"writing {spec.label}") as report:
-        made = prepare_beton(spec, size, folder, report)
+    with Progress() as progress:
+        task = progress.add_task(escape(printable(f"writing {spec.label}")))
+        made = prepare_beton(spec, size, folder, lambda done, total: progress.update(task, completed=done, total=total))
     console.print(f"{described(spec, size)} is in {made}")
-
-
-@contextmanager
-def _progress(text: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar, and what to tell it: how many images are done, and of how many."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns) as progress:
-        task = progress.add_task(printable(text), total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -6,7 +6,6 @@ import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -21,16 +20,8 @@ SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
 
 
-@dataclass(frozen=True)
-class Listing:
-    """Entries of one kind."""
-
-    texts: Mapping[str, str]
-    """What each is, by name."""
-    hint: str
-    """The line below the table: where the names go, and what else there is."""
-    details: Callable[[str], BaseModel | type[BaseModel] | str] | None = None
-    """Details that `vitinit list KIND NAME` prints: fields of a value, docstring of a class; None: its row."""
+Listing = tuple[Mapping[str, str], str, Mapping[str, Any]]
+"""What each entry of a kind is, by name; the line below the table; and of what `vitinit list KIND NAME` prints all."""
 
 
 def list_(
@@ -40,31 +31,28 @@ def list_(
     """List what a grid can name."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    listing = KINDS[kind]()
-    chosen = fnmatch.filter(listing.texts, name or "*")
+    texts, hint, details = KINDS[kind]()
+    chosen = fnmatch.filter(texts, name or "*")
     if not chosen:
-        raise unknown_name(kind.removesuffix("s"), str(name), listing.texts)
-    if listing.details and name in listing.texts:
-        found = listing.details(str(name))
-        text = found if isinstance(found, str) else _values(found) if isinstance(found, BaseModel) else _class(found)
-        console.print(*text.splitlines(), sep="\n")
-        return
-    print_table((kind.removesuffix("s"), "what it is"), [(each, listing.texts[each]) for each in chosen])
-    console.print(*listing.hint.splitlines(), sep="\n")
+        raise unknown_name(kind.removesuffix("s"), str(name), texts)
+    if name and name in details:
+        lines = "\n".join(_described(details[name])).splitlines()
+    else:
+        print_table((kind.removesuffix("s"), "what it is"), [(each, texts[each]) for each in chosen])
+        lines = hint.splitlines()
+    console.print(*lines, sep="\n")
 
 
-def _values(fields: BaseModel) -> str:
-    return "\n".join(f"{name}: {_yaml(value)}" for name, value in fields)
-
-
-def _class(cls: type[BaseModel]) -> str:
-    """Docstring, a line a paragraph or item, then a line for each parameter with its type and default."""
-    paragraphs = re.split(r"\n(?=\n|- |    )", inspect.cleandoc(cls.__doc__ or ""))
+def _described(entry: BaseModel | type[BaseModel]) -> list[str]:
+    """Return the fields of a value, or of a class each paragraph of its docstring and each parameter, as a line."""
+    if isinstance(entry, BaseModel):
+        return [f"{name}: {_yaml(value)}" for name, value in entry]
+    paragraphs = re.split(r"\n(?=\n|- |    )", inspect.cleandoc(entry.__doc__ or ""))
     lines = ["\n" * text.startswith("\n") + " ".join(text.split()) for text in paragraphs]
-    for name, info in cls.model_fields.items():
+    for name, info in entry.model_fields.items():
         default = "(to be given)" if info.is_required() else _yaml(info.get_default(call_default_factory=True))
         lines.append(f"{name} = {default}  ({inspect.formatannotation(info.annotation)})")
-    return "\n".join(lines)
+    return lines
 
 
 def _yaml(value: Any) -> str:
@@ -78,8 +66,8 @@ def _text(documented: object) -> str:
     return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
-def _texts(described: Mapping[str, object]) -> dict[str, str]:
-    return {name: _text(each) for name, each in described.items()}
+def _texts(documented: Mapping[str, object]) -> dict[str, str]:
+    return {name: _text(each) for name, each in documented.items()}
 
 
 def _initializers() -> Listing:
@@ -87,7 +75,7 @@ def _initializers() -> Listing:
 
     classes = {name: registry.get(name) for name in registry.names()}
     texts = {name: f"{cls.kind}: {_text(cls)}" for name, cls in classes.items()}
-    return Listing(texts, "Parameters of one: vitinit list initializers NAME", classes.__getitem__)
+    return texts, "Parameters of one: vitinit list initializers NAME", classes
 
 
 def _datasets() -> Listing:
@@ -106,7 +94,7 @@ def _datasets() -> Listing:
         train, test = dataset.images or ("?", "?")
         sizes = f"{dataset.classes} classes, {train} training and {test} test images"
         texts[name] = f"{sizes}; {reason.removeprefix(f'{name} is ')}"
-    return Listing(texts, "In a grid: datasets: [digits, folder:PATH]")
+    return texts, "In a grid: datasets: [digits, folder:PATH]", {}
 
 
 def _models() -> Listing:
@@ -114,12 +102,11 @@ def _models() -> Listing:
     from vitinit.benchmark.models import registry
 
     specs = {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
-    return Listing(
-        {name: spec.describe() for name, spec in specs.items()},
+    hint = (
         "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
-        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
-        specs.__getitem__,
+        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME"
     )
+    return {name: spec.describe() for name, spec in specs.items()}, hint, specs
 
 
 def _recipes() -> Listing:
@@ -128,40 +115,40 @@ def _recipes() -> Listing:
     recipes = {name: parts.resolve_recipe({"name": name}) for name in parts.recipes()}
     columns = "epochs", "batch_size", "lr", "weight_decay", "precision"
     texts = {n: ", ".join(f"{field} {getattr(recipe, field)}" for field in columns) for n, recipe in recipes.items()}
-    return Listing(texts, "Every field of one: vitinit list recipes NAME", recipes.__getitem__)
+    return texts, "Every field of one: vitinit list recipes NAME", recipes
 
 
 def _optimizers() -> Listing:
-    from vitinit.benchmark.optimizers import registry as optimizers
+    from vitinit.benchmark.optimizers import registry
 
     hint = "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}"
-    return Listing(optimizers.described(), hint)
+    return registry.described(), hint, {}
 
 
 def _augmentations() -> Listing:
     from vitinit.benchmark.augmentations.registry import REGISTRY
 
-    classes = REGISTRY.by_name()
     hint = "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]"
-    return Listing(_texts(classes), hint, classes.__getitem__)
+    classes = REGISTRY.by_name()
+    return _texts(classes), hint, classes
 
 
 def _metrics() -> Listing:
     from vitinit.benchmark.metrics.registry import REGISTRY
 
-    return Listing(_texts(REGISTRY.by_name()), "Tables of one: python -m vitinit.analysis.tables --metric NAME")
+    return _texts(REGISTRY.by_name()), "Tables of one: python -m vitinit.analysis.tables --metric NAME", {}
 
 
 def _trackers() -> Listing:
     from vitinit.runners.tracking.registry import REGISTRY
 
-    return Listing(_texts(REGISTRY.by_name()), "With a run: vitinit run GRID --track NAME")
+    return _texts(REGISTRY.by_name()), "With a run: vitinit run GRID --track NAME", {}
 
 
 def _grids() -> Listing:
     from vitinit.benchmark.grids import grid
 
-    return Listing({name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID")
+    return {name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID", {}
 
 
 KINDS: dict[str, Callable[[], Listing]] = {

@@ -101,7 +101,3 @@ def main() -> None:
                 os.dup2(nowhere.fileno(), 1)
         print(f"error: {line}", file=sys.stderr)
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +13,6 @@ import yaml
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, plain
-from vitinit.runners.basics.environment import code
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
@@ -25,17 +23,8 @@ ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "source")
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
 
 
-@dataclass(frozen=True)
-class FoundRecord:
-    """A record on disk."""
-
-    root: Path
-    path: Path
-    record: Outcome
-
-
-def find(prefix: str, results: Path) -> list[FoundRecord]:
-    """Return the records of the run whose id begins so, those in `results` first, later ones before earlier ones.
+def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
+    """Return the records of the run whose id begins so, with their files: those in `results` first, later ones first.
 
     Raises:
         VitinitError: there is none, there are those of several runs, or none is valid.
@@ -50,57 +39,41 @@ def find(prefix: str, results: Path) -> list[FoundRecord]:
         raise VitinitError(f"no record of a run {prefix!r} in {searched}; see: vitinit plan GRID")
     if len(run_ids) > 1:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
-    found = []
+    found: list[tuple[Path, Outcome]] = []
     for folder in dict.fromkeys(path.parent for path in paths):
         if record := Store(folder.parent).outcome(folder.name, run_ids[0]):
             status = "" if record.status == "done" else f".{record.status}"
-            found.append(FoundRecord(folder.parent, folder / f"{record.run_id}{status}.json", record))
+            found.append((folder / f"{record.run_id}{status}.json", record))
     if not found:
         raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
-    found.sort(key=lambda one: one.record.written, reverse=True)
-    return sorted(found, key=lambda one: roots.index(one.root))
+    found.sort(key=lambda one: one[1].written, reverse=True)
+    return sorted(found, key=lambda one: roots.index(one[0].parents[1]))
 
 
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
-    found, *others = find(run_id, results)  # several studies may share a run
-    record = found.record
+    (path, record), *others = find(run_id, results)  # several studies may share a run
     content = record.model_dump(mode="json", exclude=LONG)
-    lines = [f"also recorded as {other.record.status}: {other.path}" for other in others]
+    lines = [f"also recorded as {other.status}: {its_path}" for its_path, other in others]
+    last: list[str] = []
     if isinstance(record, RunRecord):
         epoch, best = record.best
         lines.append(
             f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: {record.last.scored(2)} after the "
             f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
-    lines.append(f"file, with every epoch: {found.path}")
+        where = "" if path.parents[1] == LOCAL else f" --results {shlex.quote(str(path.parents[1]))}"
+        last = [f"repeat it: vitinit reproduce {record.run_id}{where}"]
+    elif isinstance(record, FailureRecord):
+        last = record.traceback.splitlines()
+    lines.append(f"file, with every epoch: {path}")
     environment = content.get("environment", {})
     content["environment"] = {key: environment[key] for key in ENVIRONMENT if environment.get(key) is not None}
     content["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
     content["spec"]["model"] = record.spec.model.describe()
     lines += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines()
-    lines += how_to_repeat(found, record) if isinstance(record, RunRecord) else []
-    lines += record.traceback.splitlines() if isinstance(record, FailureRecord) else []
-    for line in lines:
+    for line in lines + last:
         console.print(line, soft_wrap=True)
-
-
-def how_to_repeat(found: FoundRecord, record: RunRecord) -> list[str]:
-    """Return the command that repeats a run, and what has to be said of it."""
-    from vitinit.runners.one_run.reproduce import named_code
-
-    environment, named = record.environment, named_code(record)
-    words = ["vitinit", "reproduce", record.run_id, *(["--trust"] if named else [])]
-    words += ["--results", str(found.root)] if found.root != LOCAL else []
-    said = [f"repeat it: {shlex.join(words)}"]
-    said += [f"--trust: it imports, and so executes, {', '.join(named)}."] if named else []
-    if environment.get("source") == code()["source"]:
-        return [*said, "The code that is here is that of the record."]
-    changed = ", with changes that are in no commit" if environment.get("dirty") else ""
-    return [
-        *said,
-        f"The code here differs from that of the record, which is of commit {environment.get('commit')}{changed}.",
-    ]
 
 
 def reproduce(
@@ -120,14 +93,12 @@ def reproduce(
     After a stop, the same command resumes. If several studies recorded the run, the newest record is compared.
     """
     found = find(run_id, results)
-    done = [(one, one.record) for one in found if isinstance(one.record, RunRecord)]
+    done = [(path, record) for path, record in found if isinstance(record, RunRecord)]
     if not done:
-        raise VitinitError(
-            f"run {found[0].record.run_id} is recorded as {found[0].record.status}: there are no numbers to compare "
-            "with"
-        )
-    first, then = done[0]
-    if out.resolve() == first.root.resolve():
+        _, record = found[0]
+        raise VitinitError(f"run {record.run_id} is recorded as {record.status}: there are no numbers to compare with")
+    path, then = done[0]
+    if out.resolve() == path.parents[1].resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
     from vitinit.benchmark.datasets.load import data_dir as data_folder
@@ -138,7 +109,7 @@ def reproduce(
     execution = repetition.execution(then, device)
     where = f"{execution.device}, {count(execution.threads, 'thread')}"
     where += ", deterministic" if execution.deterministic else ""
-    console.print(f"repeating {first.path} on {where}; its record goes to {out / then.study}", soft_wrap=True)
+    console.print(f"repeating {path} on {where}; its record goes to {out / then.study}", soft_wrap=True)
     try:
         now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
     except (Stopped, KeyboardInterrupt) as stopped:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any, get_type_hints
+
 import typer
 
-from vitinit.runners.options import GridArgument, LaunchOptions, SeedsOption, SetOption, console, flags
+from vitinit.runners.options import RunCommand, console
 
 
-@flags
-def run(grid: GridArgument, options: LaunchOptions, seeds: SeedsOption = None, fixed: SetOption = None) -> None:
+def run(**given: Any) -> None:
     """Run every experiment of a grid that has no record yet. After a stop, the same command resumes.
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
@@ -17,9 +19,14 @@ def run(grid: GridArgument, options: LaunchOptions, seeds: SeedsOption = None, f
     from vitinit.runners.launching.launch import launch
     from vitinit.runners.terminal.display import Display
 
+    asked = RunCommand(**given)
     try:
-        tally = launch(load_grid(grid, seeds, fixed), options, Display(console))
+        tally = launch(load_grid(asked.grid, asked.seeds, asked.fixed), asked, Display(console))
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         raise typer.Exit(130) from None
     raise typer.Exit(tally.exit_code)
+
+
+vars(run)["__signature__"] = inspect.signature(RunCommand, eval_str=True)
+run.__annotations__ = get_type_hints(RunCommand, include_extras=True)

@@ -13,54 +13,41 @@ from vitinit.runners.options import LOCAL, console
 
 store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
 
-ResultsOption = Annotated[Path, typer.Option(help="Folder with records.")]
-
 
 @store_app.command()
-def check(
-    folder: Annotated[Path | None, typer.Argument(metavar="[DIR]", help="The same as --results.")] = None,
-    results: ResultsOption = LOCAL,
-) -> None:
+def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with records.")] = LOCAL) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
     from vitinit.benchmark.records.maps import check_maps
 
-    store = _store(folder or results)
+    if not results.is_dir():
+        raise VitinitError(f"no results folder {results}")
+    store, total = Store(results), 0
     wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
-    total = 0
     for study in store.folders():
         contents, (unfinished, leftovers) = store.read(study), store.survey(study)
-        with_maps, wrong_maps = check_maps(store.root, study, contents.done)
-        counts = {
-            "done": len(contents.done),
-            "failed": len(contents.failed),
-            "skipped": len(contents.skipped),
-            "unfinished": unfinished,
-            "with attention maps": with_maps,
-        }
-        found = [*contents.problems, *leftovers, *wrong_maps]
+        with_maps, wrong_maps = check_maps(results, study, contents.done)
+        valid = {"done": len(contents.done), "failed": len(contents.failed), "skipped": len(contents.skipped)}
+        counts = {**valid, "unfinished": unfinished, "with attention maps": with_maps}
         if any(counts.values()):
             console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
-        total += len(contents.done) + len(contents.failed) + len(contents.skipped)
-        wrong += found
+        total += sum(valid.values())
+        wrong += [*contents.problems, *leftovers, *wrong_maps]
     for line in wrong:
         console.print(f"invalid: {line}", soft_wrap=True)
-    console.print(
-        f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {store.root}", soft_wrap=True
-    )
-    if wrong:
-        raise typer.Exit(1)
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {results}", soft_wrap=True)
+    raise typer.Exit(bool(wrong))
 
 
 @store_app.command()
 def export(
-    results: ResultsOption = LOCAL,
+    results: Annotated[Path, typer.Option(help="Folder with records.")] = LOCAL,
     study: Annotated[str | None, typer.Option(help="This study only. Default: all of them.")] = None,
     out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
 ) -> None:
     """Write one table of runs and one of epochs, as CSV, for other programs. Exit code 1 if any file cannot be read."""
     from vitinit.benchmark.records.export import export as write
 
-    store = _store(results)
+    store = Store(results)
     studies = store.studies()
     if not studies:
         raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
@@ -71,11 +58,4 @@ def export(
         console.print(f"{path}: {count(rows, 'row')}", soft_wrap=True)
     for problem in unread:
         console.print(f"left out: {problem}", soft_wrap=True)
-    if unread:
-        raise typer.Exit(1)
-
-
-def _store(results: Path) -> Store:
-    if not results.is_dir():
-        raise VitinitError(f"no results folder {results}")
-    return Store(results)
+    raise typer.Exit(bool(unread))

@@ -32,7 +32,6 @@ from vitinit.runners.one_run.lost import persistently
 from vitinit.runners.one_run.outcome import failure, now
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
-from vitinit.slurm.errors import Refused
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import script, submit
 from vitinit.slurm.task import export_ranks
@@ -81,17 +80,15 @@ def hand_over(cells: list[Cell], setting: Setting, profile: Profile, workers: in
     """Hand runs to the cluster, a pack a job, with a copy of the code. The jobs go on when the launcher ends.
 
     Raises:
-        SlurmError: the cluster does not answer.
-        Refused: it has taken some of the jobs only.
+        SlurmError: the cluster does not answer, or does not take the jobs.
         VitinitError: the results folder cannot be written, or the code has been changed since `setting` was made.
     """
     packs, said = packed(cells, setting, profile, workers)
     display.say(said)
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
-    name, code, written = f"{setting.study}-{folder.name[-6:]}", folder / "code", now()
+    name, code = f"{setting.study}-{folder.name[-6:]}", folder / "code"
     job_ids: list[str] = []
-    refused = None
 
     def interrupt() -> None:
         raise KeyboardInterrupt  # what was submitted is cancelled, as nobody would know of it
@@ -103,20 +100,14 @@ def hand_over(cells: list[Cell], setting: Setting, profile: Profile, workers: in
         shutil.copy(IMPORTED_FROM / "vitinit" / "__init__.py", code / "vitinit")
         if source_hash(code / "vitinit") != setting.code["source"]:
             raise VitinitError("the code has been changed while this command was at work; call it again")
-        try:
-            with on_signals(Stop(interrupt)):
-                job_ids = submit(carry_out_pack, packs, profile, folder, name=name, code=code)
-        except Refused as error:
-            refused, job_ids = error, error.submitted
-        run_ids = [tuple(cell.run_id for cell in pack.cells) for pack in packs]
-        taken = zip(job_ids, run_ids, strict=False)  # fewer when the cluster refused the others
-        handed = [jobs.Job(job_id=i, name=name, written=written, folder=folder, run_ids=runs) for i, runs in taken]
-        jobs.write(folder, tuple(handed))
+        with on_signals(Stop(interrupt)):
+            job_ids = submit(carry_out_pack, packs, profile, folder, name=name, code=code)
+        of_each = zip(job_ids, [tuple(cell.run_id for cell in pack.cells) for pack in packs], strict=True)
+        fields = {"name": name, "written": now(), "folder": folder}
+        jobs.write(folder, tuple(jobs.Job(job_id=job_id, run_ids=run_ids, **fields) for job_id, run_ids in of_each))
     except OSError as error:
         slurm_jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
-    if refused:
-        raise refused
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
     display.say(f"handed to SLURM: job{several}; logs: {folder}")
     display.say("see: vitinit status, vitinit slurm cancel")

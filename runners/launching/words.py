@@ -61,13 +61,7 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
         for name, number in changed.items()
         if number
     ]
-    again = {item.cell.run_id for item in planned if item.state in ("to do", "failed")}
-    for problem in contents.problems:
-        name = Path(problem.partition(".json")[0]).name
-        repeated = name[:16] in again and problem not in contents.unreadable
-        becomes = "renamed when its run is repeated" if repeated else "left alone"
-        lines.append(f"not a record, {becomes}: {problem}")
-    return lines
+    return lines + [f"not a record: {problem}" for problem in contents.problems]
 
 
 def shared_images(planned: list[Planned]) -> list[str]:

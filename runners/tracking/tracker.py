@@ -33,8 +33,6 @@ class Tracker(ABC):
 
     name: ClassVar[str]
     """On the command line."""
-    library: ClassVar[str] = ""
-    """The module that it needs, and the extra that installs it."""
 
     @abstractmethod
     def __init__(self, run: TrackedRun) -> None:

@@ -31,17 +31,17 @@ class Tracking:
 
     def event(self, event: Event) -> None:
         """Write the epoch and the probes that an event holds."""
-        cell, row = self.cell, event.epoch
+        row, spec = event.epoch, self.cell.spec
         if row is None:
             return
         for name, tracker in list(self.trackers.items()):
             with self._safely(name):
                 if tracker is None:
-                    config = flatten({"row": cell.row, **cell.spec.model_dump(mode="json")})
+                    config = flatten({"row": self.cell.row, **spec.model_dump(mode="json")})
                     folder = self.setting.root / self.setting.study / "tracking" / name
-                    run = TrackedRun(cell.run_id, self.setting.study, folder, config, row.epoch)
+                    run = TrackedRun(spec.run_id, self.setting.study, folder, config, row.epoch)
                     tracker = self.trackers[name] = REGISTRY.get(name)(run)
-                tracker.log(row.epoch, values(row, event.probe, cell.spec.dataset.evaluate_on))
+                tracker.log(row.epoch, values(row, event.probe, spec.dataset.evaluate_on))
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:
         """Close all trackers, once; without an `outcome` the run was stopped."""

@@ -104,15 +104,15 @@ nodes: 2
 sbatch: {nice: 5, exclusive: true, requeue: false, gres: "lscratch:100"}
 qos:
 """)
-    assert (profile.account, profile.memory, profile.minutes, profile.qos) == ("0123", "64G", 120, None)
+    assert (profile.account, profile.memory, profile.time, profile.qos) == ("0123", "64G", "2:00:00", None)
     assert profile.environment == {"V": "3.10", "WANDB_MODE": "off", "N": "08"}
     assert (profile.setup, profile.tasks) == (("module load cuda",), 8)
     lines = script(profile, 1, Path("/f"), "name", Path("/c")).splitlines()
     asked = {"account=0123", "exclusive", "nice=5", "gres=gpu:4,lscratch:100"}
     assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
-    for written, minutes in {"90": 90, "3:01": 4, "1-1:30": 1530, "0:150:00": 150, "2-0": 2880}.items():
-        assert from_text(f"time: {written}").minutes == minutes
+    for written, limit in {"90": 5400, "3:01": 181, "1-1:30": 91800, "0:150:00": 9000, "2-0": 172800}.items():
+        assert profiles.seconds(from_text(f"time: {written}").time) == limit
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
         profile = Profile(gpus=4, nodes=2, gpu_type="a100", gpu_option=option)
         assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name", Path("/c"))

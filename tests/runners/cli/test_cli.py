@@ -17,7 +17,6 @@ from PIL import Image
 from torchvision.datasets.utils import download_and_extract_archive
 
 from tests.processes import ROOT
-from tests.runners.small_run import altered
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
@@ -112,18 +111,6 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     (skipped,) = contents.skipped.values()
     assert skipped.spec.dataset.name == "stl10"
     assert "vitinit data get stl10" in skipped.reason
-
-
-def test_show_says_of_what_state_the_code_was(here, recorded, tmp_path):
-    other = {"source": "1" * 64, "commit": "me", "dirty": True}
-    differs = (
-        f"here differs from that of the record, which is of commit {'b' * 40}, with changes that are in no commit."
-    )
-    for changed, said in (({}, "that is here is that of the record."), (other, differs)):
-        record = altered(recorded, environment=recorded.environment | changed)
-        Store(tmp_path / "results/local").write(record)
-        shown = here("show", recorded.run_id[:8])[1]
-        assert shown.endswith(f"repeat it: vitinit reproduce {recorded.run_id}\nThe code {said}\n")
 
 
 def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):

@@ -91,12 +91,12 @@ def test_a_run_is_handed_over_once_with_a_copy_of_the_code_and_followed_to_its_e
     assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
 
 
-def test_of_a_submission_that_is_refused_in_part_the_jobs_that_were_taken_are_kept(tmp_path, vitinit, cluster_says):
+def test_of_a_submission_that_is_refused_in_part_no_job_is_left(tmp_path, vitinit, cluster_says):
     path = write(tmp_path / "tiny.yaml", TINY)
     once = "[ -e asked ] && echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2 && exit 1; touch asked"
-    cluster_says(sbatch=f"{once}; echo Submitted batch job 7", scontrol=UP, squeue="true", sacct="true")
+    cluster_says(sbatch=f"{once}; echo Submitted batch job 7", scontrol=UP, squeue="true", scancel='echo "$@" > gone')
     code, _, err = vitinit("run", path, "--executor", "slurm", "--seeds", "0-2", "--workers", "1")
-    said = "sbatch: error: QOSMaxSubmitJobPerUserLimit (4 of 6 jobs were taken before that)"
+    said = "sbatch: error: QOSMaxSubmitJobPerUserLimit (after 4 of 6 jobs, now cancelled)"
     assert (code, err) == (2, f"error: {said}\n")
-    handed = jobs.look(Path("results/local"), "tiny")
-    assert [(job.job_id, len(job.run_ids)) for job in handed] == [(f"7_{number}", 1) for number in range(4)]
+    assert Path("gone").read_text() == "7_0 7_1 7_2 7_3\n"
+    assert jobs.look(Path("results/local"), "tiny") == []

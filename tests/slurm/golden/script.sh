@@ -18,7 +18,7 @@
 #SBATCH --qos=long
 #SBATCH --requeue
 #SBATCH --signal=USR2@300
-#SBATCH --time=1440
+#SBATCH --time=1-00:00:00
 
 # setup
 module load cuda
