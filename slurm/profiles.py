@@ -171,7 +171,7 @@ def load(name_or_path: str | None) -> Profile:
         path = HERE / f"{name_or_path}.yaml"
     try:
         # all is text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written
-        loaded = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 (texts, lists and mappings only)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SlurmError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(loaded or {}, dict):

@@ -1,11 +1,10 @@
-"""A miniature of ImageNet-1K: its layout and its odd files, from two real photographs."""
+"""Two real photographs: pieces of them, and a miniature of ImageNet-1K, its layout and its odd files."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -44,7 +43,15 @@ def odd(image: Image.Image, label: int) -> Image.Image:
     return image.convert({1: "CMYK", 2: "L", 3: "P"}.get(label, "RGB"))
 
 
-def linked_copy(source: Path, target: Path) -> Path:
-    """The same files under other names: to change one, remove it first."""
-    shutil.copytree(source, target, copy_function=os.link)
-    return target
+def pieces(count: int) -> Any:
+    """So many pieces of the photographs, coarse and fine; uint8, N x 3 x 32 x 32."""
+    import torch
+
+    found = []
+    for picture in real_photographs():
+        for side in (64, 128, 256):
+            for left in range(0, picture.width - side, side // 2):
+                for top in range(0, picture.height - side, side // 2):
+                    piece = picture.crop((left, top, left + side, top + side)).resize((32, 32))
+                    found.append(np.asarray(piece).transpose(2, 0, 1))
+    return torch.from_numpy(np.stack(found)[np.random.RandomState(0).permutation(len(found))[:count]])

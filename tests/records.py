@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from scipy import stats
 
@@ -16,42 +14,26 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
 
 
-def text(value: float, digits: int = 1, sign: bool = False) -> str:
-    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−")
+def text(value: float) -> str:
+    return f"{value:.1f}".replace("-", "−")
 
 
 def limits(differences: pd.Series) -> tuple[float, float]:
     """The 95 % interval (Student's t)."""
-    half = stats.sem(differences) * stats.t.ppf(0.975, len(differences) - 1)
-    return differences.mean() - half, differences.mean() + half
+    low, high = stats.t.interval(0.95, len(differences) - 1, differences.mean(), stats.sem(differences))
+    return low, high
 
 
-def interval(differences: pd.Series, digits: int = 1, sign: bool = False) -> str:
+def interval(differences: pd.Series) -> str:
     """Mean and 95 % interval of paired differences, as the README writes them."""
     low, high = limits(differences)
-    return f"{text(differences.mean(), digits, sign)} [{text(low, digits)}, {text(high, digits)}]"
+    return f"{text(differences.mean())} [{text(low)}, {text(high)}]"
 
 
 def shows(differences: pd.Series) -> bool:
     """Return True where the interval excludes 0."""
     low, high = limits(differences)
     return low > 0 or high < 0
-
-
-def sign_flip(differences: pd.Series) -> float:
-    """Exact two-sided p of the mean under all changes of sign."""
-    signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
-    means = np.abs((signs * differences.to_numpy()).mean(axis=1))
-    return float(np.mean(means >= abs(differences.mean()) - 1e-9))
-
-
-def holm(named: dict[Any, pd.Series]) -> dict[Any, float]:
-    """p of each `sign_flip`, corrected over all of them."""
-    raw = sorted((sign_flip(differences), name) for name, differences in named.items())
-    corrected: dict[Any, float] = {}
-    for place, (p, name) in enumerate(raw):
-        corrected[name] = min(1.0, max([(len(raw) - place) * p, *corrected.values()]))
-    return corrected
 
 
 class Study:
@@ -66,13 +48,10 @@ class Study:
                 "row": [record["row"] for record in records],
                 "seed": [spec["seed"] for spec in specs],
                 "data": [spec["dataset"]["name"] for spec in specs],
-                "width": [spec["model"]["width"] for spec in specs],
-                "kernel": [spec["model"].get("kernel_size") for spec in specs],
                 "top1": [record["history"][-1]["test_top1"] for record in records],
                 "record": records,
             }
         )
-        self.rows = list(self.runs["row"].unique())
         self.seeds = sorted(self.runs["seed"].unique())
 
     def top1(self, row: str, **where: Any) -> pd.Series:

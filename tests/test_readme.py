@@ -73,13 +73,6 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def test_ci_runs_the_two_commands():
-    ci = (ROOT / ".ci/run").read_text() + (ROOT / ".ci/bare").read_text()
-    assert re.search(r"make (PYTHON=\S+ )?bench-small$", ci, re.MULTILINE)
-    assert re.search(r"make (PYTHON=\S+ )?test$", ci, re.MULTILINE)
-    assert "make test-slurm" in ci
-
-
 @TRAINS
 def test_every_command_and_line_of_python_works(tmp_path):
     lines = [line for line in commands() if not of_my_grid(line)]

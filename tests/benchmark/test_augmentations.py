@@ -12,7 +12,7 @@ from timm.data import auto_augment
 from timm.data.transforms_factory import transforms_imagenet_train
 from torchvision import transforms
 
-from tests.photographs import pieces
+from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations import registry
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from timm.data import auto_augment
 
-from tests.photographs import pieces
+from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations.operations.carry_out import KINDS, carry_out, fill_color
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
