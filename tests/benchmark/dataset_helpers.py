@@ -38,8 +38,7 @@ def rows(images: torch.Tensor) -> set[bytes]:
 
 def make_image(path: Path, value: int, size: tuple[int, int] = (8, 8)) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(value).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    Image.fromarray(noise).save(path)
+    Image.fromarray(np.random.default_rng(value).integers(0, 256, (*size[::-1], 3), dtype=np.uint8)).save(path)
 
 
 def make_folder(root: Path, classes: dict[str, int]) -> None:

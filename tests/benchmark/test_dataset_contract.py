@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,72 +26,49 @@ SIZE = 8
 """Side of the images in pixels: small, as decoding takes the longest."""
 
 
-def spec_of(dataset: Dataset, path: Path, **fields: object) -> DatasetSpec:
-    return DatasetSpec.model_validate(
-        {"name": dataset.name, **({"path": str(path)} if dataset.name in WITH_PATH else {}), **fields}
-    )
-
-
-@dataclass(frozen=True)
-class Here:
-    """A dataset that is here.
-
-    Attributes:
-        path: Of its images, where it takes one.
-        place: The data folder.
-        opened: The whole of it.
-    """
-
-    dataset: Dataset
-    path: Path
-    place: Path
-    opened: Sources
-
-    def spec(self, **fields: object) -> DatasetSpec:
-        return spec_of(self.dataset, self.path, **fields)
+def spec_of(dataset: Dataset, path: Path) -> DatasetSpec:
+    return DatasetSpec(name=dataset.name, path=str(path) if dataset.name in WITH_PATH else None)
 
 
 ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).streamed and name != "hf"]
 
 
 @pytest.fixture(scope="module", params=ONE_OF_A_KIND)
-def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Here:
-    dataset = registry.get(request.param)
+def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[DatasetSpec, Path, Sources]:
+    """A dataset that is here: its spec, the data folder, and the whole of it."""
     path = tmp_path_factory.mktemp("images")
-    if dataset.name == "folder":
+    if request.param == "folder":
         make_folder(path, {"a": 20, "b": 10})
-    place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(dataset, path)
-    if reason := dataset.unavailable(spec, place):
+    place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(registry.get(request.param), path)
+    if reason := registry.unavailable(spec, place):
         pytest.skip(reason)
-    return Here(dataset, path, place, sources(spec, place))
+    return spec, place, sources(spec, place)
 
 
 @pytest.mark.long
-def test_what_it_declares_is_what_is_loaded(here: Here) -> None:
-    dataset, opened = here.dataset, here.opened
+def test_what_it_declares_is_what_is_loaded(here: tuple[DatasetSpec, Path, Sources]) -> None:
+    spec, place, opened = here
+    dataset, classes = registry.get(spec.name), len(opened.classes)
     for split in (opened.train, opened.test):
         shape, kind = ((SIZE, SIZE), torch.uint8) if dataset.dense else ((), torch.int64)
-        assert split.labels.dtype == kind
-        assert split.masks(SIZE).shape[1:] == shape
-        found = set(split.labels.flatten().tolist()) - ({IGNORED} if dataset.dense else set())
-        assert found == set(range(len(opened.classes)))
+        assert (split.labels.dtype, split.masks(SIZE).shape[1:]) == (kind, shape)
+        assert set(split.labels.flatten().tolist()) - {IGNORED} == set(range(classes))
         images = split.sized(SIZE, torch.arange(0, len(split.labels), 7)[:20])
-        assert images.dtype == torch.uint8
-        assert images.shape[1:] == (3, SIZE, SIZE)
-        assert images.is_contiguous()
+        assert (images.dtype, images.shape[1:], images.is_contiguous()) == (torch.uint8, (3, SIZE, SIZE), True)
         assert images.max() > images.min()
     numbers = (len(opened.train.labels), len(opened.test.labels))
     assert dataset.images in (None, numbers)
-    assert dataset.classes in (None, len(opened.classes))
-    assert decoded_size(here.spec(), SIZE, here.place) == sum(numbers) * (3 + dataset.dense) * SIZE**2
-    assert len(set(opened.classes)) == len(opened.classes)
+    assert dataset.classes in (None, classes)
+    assert decoded_size(spec, SIZE, place) == sum(numbers) * (3 + dataset.dense) * SIZE**2
+    assert len(set(opened.classes)) == classes
 
 
-def test_what_is_opened_again_is_equal_and_its_parts_are_disjoint_and_stratified(here: Here) -> None:
-    opened, classes = here.opened, len(here.opened.classes)
+def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here: tuple[DatasetSpec, Path, Sources]) -> None:
+    spec, place, opened = here
+    dataset, classes = registry.get(spec.name), len(opened.classes)
     size = 4 * classes
-    spec = here.spec(val_size=size, train_size=size, train_draw="seed", evaluate_on="val")
-    data = load(spec, SIZE, here.place, draw=1)
+    spec = spec.model_copy(update={"val_size": size, "train_size": size, "train_draw": "seed", "evaluate_on": "val"})
+    data = load(spec, SIZE, place, draw=1)
     (chosen, val), (others, same) = (parts(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2))
     assert not set(chosen) & set(val)
     assert np.array_equal(val, same)
@@ -102,14 +78,12 @@ def test_what_is_opened_again_is_equal_and_its_parts_are_disjoint_and_stratified
         assert torch.equal(split.images, opened.train.sized(SIZE, torch.from_numpy(part)))
         assert torch.equal(split.labels, opened.train.masks(SIZE)[part])
         assert len(split.labels) == size
-        if not here.dataset.dense:  # the images of masks are drawn from all
+        if not dataset.dense:  # the images of masks are drawn from all
             assert np.abs(np.bincount(split.labels.numpy(), minlength=classes) - share * size).max() <= 1.5
-    assert data.classes == opened.classes
-    assert len(data.mean) == len(data.std) == 3
-    assert min(data.std) > 0
+    assert (data.classes, len(data.mean), len(data.std)) == (opened.classes, 3, 3)
     assert opened.statistics in (None, (data.mean, data.std))
-    assert here.dataset.counts(spec) in (None, (size, size))
-    assert here.dataset.training_images(spec) == size
+    assert dataset.counts(spec) in (None, (size, size))
+    assert dataset.training_images(spec) == size
 
 
 def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes_from(tmp_path: Path) -> None:

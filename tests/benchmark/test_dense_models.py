@@ -35,10 +35,9 @@ def initialised(spec: ModelSpec, dense: bool) -> Any:
 def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has(arch: str) -> None:
     spec = smallest(arch)
     model, classifier = initialised(spec, dense=True), initialised(spec, dense=False)
-    assert [name for name, _ in model.named_parameters()] == [name for name, _ in classifier.named_parameters()]
     assert model.state_dict().keys() == classifier.state_dict().keys()
-    for ours, theirs in zip(model.parameters(), classifier.parameters(), strict=True):
-        assert torch.equal(ours, theirs), "a base sets the same weights"
+    for (name, ours), (same, theirs) in zip(model.named_parameters(), classifier.named_parameters(), strict=True):
+        assert (name, torch.equal(ours, theirs)) == (same, True), "a base sets the same weights"
     output = model.train()(IMAGES_BCHW)
     assert output.shape == (3, SIDE, SIDE, CLASSES)
     output.square().sum().backward()
@@ -47,16 +46,13 @@ def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has
 
 @pytest.mark.parametrize("fields", VIT_FIELDS, ids=["mean", "class-token", "layer-scale"])
 def test_the_head_is_a_product_for_each_token_then_bilinear(fields: dict[str, Any]) -> None:
-    model = initialised(smallest("vit", **fields), dense=True)
-    last = []
-    hook = model.blocks[-1].register_forward_hook(lambda _, __, output: last.append(output))
+    model, last = initialised(smallest("vit", **fields), dense=True), []
+    model.blocks[-1].register_forward_hook(lambda _, __, output: last.append(output))
     with torch.no_grad():
         found = model(IMAGES_BCHW)
-        hook.remove()
-        tokens_BND = last[0][:, -((SIDE // PATCH) ** 2) :]
         norm = model.norm if fields.get("pool") == "token" else model.fc_norm
-        normed_BND = F.layer_norm(tokens_BND, tokens_BND.shape[-1:], norm.weight, norm.bias, norm.eps)
-        logits_BKN = torch.einsum("kd, bnd -> bkn", model.head.weight, normed_BND) + model.head.bias[:, None]
-        grid = logits_BKN.unflatten(2, (SIDE // PATCH, SIDE // PATCH))
+        normed_BND = F.layer_norm(last[0], last[0].shape[-1:], norm.weight, norm.bias, norm.eps)
+        logits_BNK = normed_BND[:, -((SIDE // PATCH) ** 2) :] @ model.head.weight.T + model.head.bias
+        grid = logits_BNK.mT.unflatten(2, (SIDE // PATCH, SIDE // PATCH))
         expected = F.interpolate(grid, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
     torch.testing.assert_close(found, expected.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)

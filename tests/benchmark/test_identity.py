@@ -12,23 +12,11 @@ from stored_records import REFERENCE
 
 from vitinit.benchmark import spec
 from vitinit.benchmark.models.vit import ViT
-from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
 LATER = {**spec.LATER, "model": dict(ViT.later)}
 """Later fields of all parts of a spec of a ViT."""
-
-
-def test_a_record_of_before_the_later_fields_has_its_id() -> None:
-    for path in REFERENCE[:5]:
-        content = json.loads(path.read_bytes())
-        assert RunSpec.model_validate(content["spec"]).run_id == content["run_id"] == path.stem
-        old, whole = ({**content["spec"]}, {**content["spec"]})
-        for part, later in LATER.items():
-            old[part] = {name: value for name, value in old[part].items() if name not in later}
-            whole[part] = {**whole[part], **later}
-        assert [RunSpec.model_validate(each).run_id for each in (old, whole)] == [path.stem] * 2
 
 
 KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
@@ -76,12 +64,3 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
                 del whole[part][name]  # at the values that leave a run as it was before them
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
         assert (run.canonical(), run.run_id) == (text, hashlib.sha256(text.encode()).hexdigest()[:16])
-
-
-def test_the_reference_records_are_valid_and_unchanged_by_reading() -> None:
-    assert len(REFERENCE) == 36
-    for path in REFERENCE:
-        record = from_bytes(path.read_bytes())
-        assert isinstance(record, RunRecord)
-        assert path.stem == record.run_id
-        assert from_bytes(to_bytes(record)) == record

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models.build import build_model, counts
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import families, presets
-from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
 from vitinit.initializers.diagnostics import mean_attention
@@ -36,38 +34,19 @@ def initialised(spec: ModelSpec) -> nn.Module:
     return model
 
 
-def run_of(model: dict[str, Any]) -> RunSpec:
-    recipe = {"name": "any", "epochs": 1, "batch_size": 8, "lr": 1}
-    base = {"name": "trunc_normal"}
-    return RunSpec.model_validate(
-        {"dataset": {"name": "digits"}, "model": model, "base": base, "recipe": recipe, "seed": 0}
-    )
-
-
+MILLIONS = {"convit": [14, 737, 3573, 11121], "convmixer": [12, 71, 208], "vit": [13, 718, 2796, 11027]}
+"""Operations of each preset; those of a family that is not listed are not pinned."""
 each_family = pytest.mark.parametrize("arch", [name for name, family in families().items() if not family.by_name])
 
 
 @each_family
 def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -> None:
-    found = {name: counts(at(name)).operations for name in families()[arch].presets}
+    found = {name: round(counts(at(name)).operations / 1e6) for name in families()[arch].presets}
     assert smallest(arch) == at(min(found, key=found.__getitem__))
+    assert list(found.values()) == MILLIONS.get(arch, list(found.values()))
     for name, fields in families()[arch].presets.items():
         assert not {"image_size", "patch_size", "arch"} & fields.keys()
         assert presets()[name]["arch"] == arch
-
-
-@each_family
-def test_a_spec_comes_back_from_the_json_of_a_record(arch: str) -> None:
-    for name in families()[arch].presets:
-        run = run_of(at(name).model_dump(mode="json"))
-        again = RunSpec.model_validate_json(run.model_dump_json(), strict=True)
-        assert again == run
-        assert type(again.model) is families()[arch]
-        assert again.run_id == run.run_id
-        hashed, recorded = json.loads(run.canonical())["model"], json.loads(run.model_dump_json())["model"]
-        assert type(run.model).model_fields.keys() <= recorded.keys()
-        later = type(run.model).later
-        assert hashed == {key: value for key, value in recorded.items() if key not in later or later[key] != value}
 
 
 @each_family

@@ -1,4 +1,4 @@
-"""Shapes: their bits, and masks that are those of real discs, squares and triangles.
+"""Shapes: their bits, and masks of other sizes.
 
 These bits were also measured once: levels of pixels and averages of patches do not tell the classes apart. As long as
 the checksum below holds, that holds.
@@ -7,7 +7,6 @@ the checksum below holds, that holds.
 from __future__ import annotations
 
 import hashlib
-import math
 from functools import cache
 
 import numpy as np
@@ -19,9 +18,6 @@ from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.datasets.shapes import SIZE
 from vitinit.benchmark.image_files.arrays import Split
 from vitinit.benchmark.spec import DatasetSpec
-
-AREA_OF_A_TRIANGLE = 3 * math.sqrt(3) / 4
-"""Equilateral, by the square of the distance from its middle to a corner."""
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from stored_records import REFERENCE, WHOLE, failed, record, skipped
+from stored_records import WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
 from tests.synthetic_masks import dense, history
@@ -134,8 +134,6 @@ def test_a_written_record_is_a_json_document_that_ends_in_its_digest(tmp_path: P
     above, _, end = path.read_bytes().rpartition(b',\n "digest": ')
     assert end.decode() == f'"{hashlib.blake2b(above, digest_size=16).hexdigest()}"\n}}\n'
     assert json.loads(above + b"}") == json.loads(record().model_dump_json())
-    later, old = {"val_loss": None, "val_top1": None, "images_per_s": None}, json.loads(REFERENCE[0].read_bytes())
-    assert json.loads(above + b"}")["history"] == [later | epoch for epoch in old["history"]]
     assert Store(tmp_path).read("small").done == {RUN: record()}
 
 
@@ -168,31 +166,27 @@ def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monke
 # --- several outcomes of one run ---
 
 
-def test_done_wins_over_failed_over_skipped(tmp_path: Path) -> None:
-    run, files = record(), Store(tmp_path)
+def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent_and_is_kept(tmp_path: Path) -> None:
+    run, files, folder = record(), Store(tmp_path), tmp_path / "small"
     assert files.outcome("small", RUN) is None
     for outcome in (skipped(run), failed(run), run):
         files.write(outcome)
         assert files.outcome("small", RUN) == outcome
-    assert [path.name for path in (tmp_path / "small").iterdir()] == [f"{RUN}.json"]
-    files.write(failed(run))
-    assert (files.outcome("small", RUN), files.read("small").failed) == (run, {})
-    (tmp_path / "small" / f"{RUN}.json").write_bytes(WHOLE[:-30])
-    assert files.outcome("small", RUN) == failed(run), "a damaged record counts as absent"
-
-
-def test_a_failure_hides_a_skip_and_a_damaged_skip_is_kept(tmp_path: Path) -> None:
-    """Both of one run may lie there: the data may be missing now on another machine."""
-    files, path = Store(tmp_path), tmp_path / "small" / f"{RUN}.skipped.json"
-    files.write(failed(record()))
-    files.write(skipped(record()))
+    assert [path.name for path in folder.iterdir()] == [f"{RUN}.json"]
+    for outcome in (failed(run), skipped(run)):  # the data may be missing now on another machine
+        files.write(outcome)
     for contents in (files.read("small"), load([tmp_path]).contents):
-        assert (contents.failed.keys(), contents.skipped) == ({RUN}, {})
-    path.write_bytes(b"damaged")
+        assert (contents.done, contents.failed, contents.skipped) == ({RUN: run}, {}, {})
+    (folder / f"{RUN}.json").write_bytes(WHOLE[:-30])
+    assert files.outcome("small", RUN) == failed(run)
+    for contents in (files.read("small"), load([tmp_path]).contents):
+        assert (contents.done, contents.failed.keys(), contents.skipped) == ({}, {RUN}, {})
+    skip = folder / f"{RUN}.skipped.json"
+    skip.write_bytes(b"damaged")
     for _ in range(2):
         files.remove("small", RUN, "skipped")
-    assert [kept.read_bytes() for kept in path.parent.glob(f"{path.name}.invalid-*")] == [b"damaged"]
-    assert not path.exists()
+    assert [kept.read_bytes() for kept in folder.glob(f"{skip.name}.invalid-*")] == [b"damaged"]
+    assert not skip.exists()
 
 
 def test_supersede_renames_all_files_of_a_run_and_deletes_nothing(tmp_path: Path) -> None:
