@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.initialize import METHODS, Meant
+from vitinit.initializers.initialize import MEANT
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import copy_of, named_tensors, refuse, usual_settings
@@ -104,7 +104,6 @@ class Check:
     """Report of `check`: `print` shows a page; `findings` are empty for a sound model."""
 
     model: str
-    parameters: int
     images: str
     """Images that the measurement used, in words."""
     classes: int
@@ -123,8 +122,7 @@ class Check:
         kinds = ", ".join(one.key for one in self.findings)
         lines = [
             f"{self.model}: {f'{len(self.findings)} warnings: {kinds}' if kinds else 'sound at the start'}",
-            f"{self.parameters / 1e6:.1f} M parameters, {self.images}.",
-            f"Loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
+            f"{self.images}: loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
             *(f"{one.key}: {one.where}: {one.what}; usually helps: {one.mend}" for one in self.findings),
         ]
         if self.layers:
@@ -152,10 +150,10 @@ def check(model: nn.Module, images: Tensor | None, seed: int, size: int | None =
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return _check(copy_of(model).eval(), METHODS.get(model), images, seed, size)
+        return _check(copy_of(model).eval(), MEANT.get(model), images, seed, size)
 
 
-def _check(model: Any, meant: Meant | None, images: Tensor | None, seed: int, size: int | None) -> Check:
+def _check(model: Any, meant: set[str] | None, images: Tensor | None, seed: int, size: int | None) -> Check:
     images_BCHW = _drawn_images(model, seed, size) if images is None else images[:GIVEN].detach().float()
     said = f"{len(images_BCHW)}{' random' * (images is None)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
     images_BCHW = images_BCHW.to(next(model.parameters()).device)
@@ -166,9 +164,9 @@ def _check(model: Any, meant: Meant | None, images: Tensor | None, seed: int, si
     labels_B = torch.randint(count, (len(logits),), generator=stream(seed, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
     heads = classifiers(model).values()
-    found = [*_tensors(model, heads, meant.tensors if meant else set()), *_streams(streams)]
+    found = [*_tensors(model, heads, meant or set()), *_streams(streams)]
     found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
-    found += _attention(softmaxes) if not meant else ()
+    found += _attention(softmaxes) if meant is None else ()
     _stand_in(model, seed)
     again = _run(_of_batch_statistics(model), images_BCHW)
     if again.requires_grad:
@@ -187,8 +185,7 @@ def _check(model: Any, meant: Meant | None, images: Tensor | None, seed: int, si
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    parameters = sum(one.numel() for one in model.parameters())
-    return Check(type(model).__name__, parameters, said, count, loss, tuple(layers), findings)
+    return Check(type(model).__name__, said, count, loss, tuple(layers), findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -217,7 +214,7 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
             f"{type(model).__name__} does not take images of {size}: {why}; give images or image_size"
         ) from None
     out = getattr(out, "logits", out)
-    while isinstance(out, tuple | list) and out:
+    if isinstance(out, tuple | list):
         out = out[0]
     if not isinstance(out, Tensor) or out.ndim != 2:
         raise VitinitError(f"{type(model).__name__} returns no logits of B x K, as a classifier with a head does")

@@ -38,24 +38,7 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
     with evaluated(model, [hook]):
         model(images_BCHW)
-    _require_called(model, attends, len(seen))
-    x_BND, places = seen[0], math.prod(seen_grids(model)[layer])
-    check_tokens(x_BND.shape[1], places)
-    return x_BND[:, x_BND.shape[1] - places :]
-
-
-def _require_called(model: nn.Module, layer: AttentionLayer, times: int) -> None:
-    if not times:
-        raise VitinitError(f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}")
-
-
-def check_tokens(found: int, tokens: int) -> None:
-    """Raise VitinitError, with why that may be, where attention is among fewer tokens than there are places."""
-    if found < tokens:
-        raise VitinitError(
-            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
-            "images are smaller than those that it is made for"
-        )
+    return seen[0][:, -math.prod(seen_grids(model)[layer]) :]
 
 
 @torch.no_grad()
@@ -101,8 +84,13 @@ def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
 
     Where there is a class token it is left out, and rows are divided by what remains of them: softmax over the others.
     """
-    check_tokens(attention_BHNN.shape[-1], tokens)
-    if attention_BHNN.shape[-1] == tokens:
+    found = attention_BHNN.shape[-1]
+    if found < tokens:
+        raise VitinitError(
+            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
+            "images are smaller than those that it is made for"
+        )
+    if found == tokens:
         return attention_BHNN
     among_BHNN = attention_BHNN[:, :, -tokens:, -tokens:]
     return among_BHNN / among_BHNN.sum(-1, keepdim=True)
@@ -133,7 +121,8 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
 
     each_attention(model, images_BCHW, add)
     for layer, count in zip(layers, counts, strict=True):
-        _require_called(model, layer, count)
+        if not count:
+            raise VitinitError(f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}")
     return AttentionStatistics(
         [maps_HNN / count for maps_HNN, count in zip(sums, counts, strict=True)],
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],

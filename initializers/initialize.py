@@ -24,7 +24,6 @@ from vitinit.initializers.attention import (
 )
 from vitinit.initializers.diagnostics import attention_input, starts
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import contained
 from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
@@ -33,17 +32,8 @@ from vitinit.initializers.transaction import named_tensors, scratch
 OFFSET_RADIUS = 3
 
 
-@dataclass(frozen=True)
-class Meant:
-    """Method that `vitinit.initialize` has put on a model, and what it means to be so."""
-
-    name: str
-    tensors: set[str]
-    """Those that it has changed or wants to stay untrained."""
-
-
-METHODS: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
-"""By model, the last method: its own aim is no warning of `vitinit.check`."""
+MEANT: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
+"""By model, tensors that the last method has changed or wants to stay untrained: no warnings of `vitinit.check`."""
 
 
 @dataclass(frozen=True)
@@ -76,15 +66,13 @@ def apply(
                 "initialise one of them, then copy it"
             )
     for part in parts:
-        with contained(part.described):
-            part.check(model)
+        part.check(model)
     seconds, changed = 0.0, list[list[str]]()
     aim: Tensor | Aim | None = None
     for part in parts:
         before = {name: value.clone() for name, value in named_tensors(model).items()}
         start = time.perf_counter()
-        with contained(part.described):
-            aim = part.apply(model, stream(f"init/{part.kind}"), job)
+        aim = part.apply(model, stream(f"init/{part.kind}"), job)
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
         shapes, now = ({(name, one.shape) for name, one in each.items()} for each in (before, named_tensors(model)))
@@ -152,8 +140,7 @@ def initialize(
     with scratch(model) as copied:
         applied = apply(copied, parts, stream, replace(job or Job(), diagnose=diagnose, note=placebo.append))
     for part in parts:
-        with contained(part.described):
-            part.freeze(model)
+        part.freeze(model)
     layers, aim = attention_layers(model) if measure else [], applied.aim
     report: dict[str, Any] = {
         "seconds": applied.seconds - sum(measuring),

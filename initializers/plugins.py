@@ -39,22 +39,6 @@ T = TypeVar("T")
 
 
 @contextmanager
-def contained(what: str) -> Iterator[None]:
-    """Turn an exit that a plug-in asks for (`sys.exit`) into an error; Ctrl-C goes on.
-
-    Args:
-        what: who asks for it, as an error message begins.
-
-    Raises:
-        VitinitError: instead.
-    """
-    try:
-        yield
-    except SystemExit as error:
-        raise VitinitError(f"{what} raised SystemExit: {error}, which would end the whole program") from error
-
-
-@contextmanager
 def imported(what: str, kind: type[VitinitError] = BrokenFile) -> Iterator[None]:
     """Say in one line what code of somebody's raises while it is imported."""
     try:

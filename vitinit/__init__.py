@@ -240,8 +240,7 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from vitinit.initializers.initialize import METHODS, Meant, apply, on_pseudo_input
-    from vitinit.initializers.plugins import contained
+    from vitinit.initializers.initialize import MEANT, apply, on_pseudo_input
     from vitinit.initializers.registry import Job, build_named
     from vitinit.initializers.streams import stream
     from vitinit.initializers.transaction import named_tensors, same, scratch
@@ -263,7 +262,7 @@ def initialize(
             raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
         asked["method"] = {**named, **params}
     parts = [build_named(named, kind) for kind, named in asked.items()]
-    with contained(" over ".join(part.name for part in reversed(parts))), scratch(model) as copied:
+    with scratch(model) as copied:
         before = {name: tensor.detach().clone() for name, tensor in named_tensors(model).items()}
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
@@ -288,7 +287,7 @@ def initialize(
             if not same(old.to(after[name].dtype), after[name])
         )
     if method is not None:
-        METHODS[model] = Meant(parts[-1].name, {*applied.changed[-1], *untrained})
+        MEANT[model] = {*applied.changed[-1], *untrained}
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
     return Report(
         model=type(model).__name__,

@@ -20,19 +20,14 @@ class Sinusoidal(WholeModel):
     patch embedding and the head are set so, too. The paper leaves embeddings alone: a learned position embedding is
     N(0, 0.02^2) here, the class token 0.
 
-    Traps. Of a square matrix row n - i is minus row i, so that its rank is n / 2 - 1, and W_q = W_k = W_v where they
-    are three. As one matrix of 3 D rows its rank is D.
+    Traps. Of a square matrix row n - i is minus row i, so that its rank is n / 2 - 1, and W_q = W_k = W_v.
     """
 
     name: ClassVar[str] = "sinusoidal"
 
-    qkv: Literal["separate", "fused"] = "separate"
+    qkv: Literal["separate"] = "separate"
     variance: Literal["fan_sum"] = "fan_sum"
     """2 / (m + n)."""
-
-    def matrices(self, place: Place) -> int:
-        """One where W_q, W_k and W_v are taken together."""
-        return 1 if self.qkv == "fused" else place.matrices
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""

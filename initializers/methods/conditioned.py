@@ -27,24 +27,23 @@ class Conditioned(Initializer):
 
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
 
-    value: Literal["same", "keep"] = "same"
-    """`same`: every head reads the first d channels. `keep`: W_v keeps its base."""
+    value: Literal["same"] = "same"
+    """Every head reads the first d channels."""
     scale: Literal["unit"] = "unit"
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries and keys, and values of another width than keys."""
-        self.attention_of(model, sized_by_keys=self.value != "keep", plain_logits=True)
+        self.attention_of(model, sized_by_keys=True, plain_logits=True)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
-        """Overwrite W_q and W_k, and unless it is kept W_v, of every attention layer."""
+        """Overwrite W_q and W_k, and W_v of every attention layer."""
         for layer in attention_layers(model):
             heads, features, width = layer.query_HdD.shape
             for weight_HdD in (layer.query_HdD, layer.key_HdD):
                 for weight_dD in weight_HdD:
                     weight_dD.copy_(semi_orthogonal(features, width, generator))
-            if self.value == "same":
-                layer.value_DD.copy_(torch.eye(features, width).repeat(heads, 1))
+            layer.value_DD.copy_(torch.eye(features, width).repeat(heads, 1))
 
 
 def semi_orthogonal(rows: int, columns: int, generator: torch.Generator) -> Tensor:

@@ -10,7 +10,6 @@ import typer
 
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, plain
-from vitinit.initializers.plugins import contained
 from vitinit.runners.options import console
 
 if TYPE_CHECKING:
@@ -53,13 +52,12 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
     if not home or not name:
         raise VitinitError(f"MODEL {named!r}: write timm:NAME, package.module:make_model or path/to/file.py:make_model")
     try:
-        with contained(f"MODEL {named!r}"):
-            made = _of_timm(name, classes, image_size) if home == "timm" else _of_python(named)
-            if not isinstance(made, nn.Module) and callable(made):
-                made = made()
+        made = _of_timm(name, classes, image_size) if home == "timm" else _of_python(named)
+        if not isinstance(made, nn.Module) and callable(made):
+            made = made()
     except VitinitError:
         raise
-    except Exception as error:  # code of anyone's may raise anything
+    except (Exception, SystemExit) as error:  # code of anyone's may raise anything
         raise VitinitError(f"MODEL {named!r} cannot be made: {plain(cause(error), 300)}") from error
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")

@@ -21,7 +21,6 @@ from vitinit.initializers import registry
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.initialize import initialize
-from vitinit.initializers.plugins import contained
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
@@ -158,8 +157,7 @@ class Run:
         loader = self.loader
         model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
         for part in filter(None, (self.base, self.method)):
-            with contained(f"{part.kind} {part.name!r}"):
-                part.freeze(model)
+            part.freeze(model)
         return Training(model, self.spec.recipe, loader.steps, loader.device)
 
     def resume(self, checkpoints: Checkpoints) -> bool:

@@ -10,7 +10,6 @@ from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
 from vitinit.initializers.errors import cause, plain
-from vitinit.initializers.plugins import contained
 from vitinit.runners.basics.setting import Event, Setting
 from vitinit.runners.tracking.registry import REGISTRY
 from vitinit.runners.tracking.tracker import TrackedRun, Tracker
@@ -54,9 +53,8 @@ class Tracking:
     @contextmanager
     def _safely(self, name: str) -> Iterator[None]:
         try:
-            with contained(f"tracker {name}"):
-                yield
-        except Exception as error:  # libraries and networks raise anything
+            yield
+        except (Exception, SystemExit) as error:  # libraries and networks raise anything
             del self.trackers[name]
             text = f"tracker {name} failed, and the run goes on without it: {plain(cause(error), 300)}"
             self.on_event(Event(self.cell.run_id, trouble=text, tracker=name))

@@ -170,7 +170,6 @@ def test_the_numbers_are_those_of_the_model() -> None:
     loss.backward()
     report = vitinit.check(model, given)
     assert (report.loss, report.classes) == (pytest.approx(loss.item(), rel=1e-5), 10)
-    assert report.parameters == sum(one.numel() for one in model.parameters())
     for layer, block, x_BND in zip(report.layers, model.blocks, inputs[:4], strict=True):
         unit_BND = x_BND / x_BND.norm(dim=-1, keepdim=True)
         cosines_BNN = unit_BND @ unit_BND.mT
@@ -183,10 +182,9 @@ def test_the_numbers_are_those_of_the_model() -> None:
             [*map(float, expected)], rel=1e-4
         )
     page = str(report).splitlines()
-    assert page[:3] == [
+    assert page[:2] == [
         "VisionTransformer: sound at the start",
-        f"{report.parameters / 1e6:.1f} M parameters, 8 images of 3 x 32 x 32.",
-        f"Loss {loss:.3f}, ln 10 = 2.303.",
+        f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303.",
     ]
     assert page[-1].split() == [
         "blocks.3",

@@ -28,7 +28,6 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     ],
     "convit_gpsa": [{"conv_init": False}, {"train_gating": False, "train_gpsa": False}],
     "conv_filters": [{"filter": "random"}, {"filter": "box", "entries": 4}, {"filter": "gaussian", "variance": 0.5}],
-    "conditioned": [{"value": "keep"}],
     "lsuv": [{"images": 3, "tries": 1}],
     "placebo": [
         {"keep": "norm"},

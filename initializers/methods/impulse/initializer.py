@@ -97,12 +97,7 @@ class Impulse(Initializer):
         if self.value_proj != "none":
             Mimetic(parts="vo").check(model)
         rows, columns = token_grid(model)
-        position = position_embedding(model, class_row=True)
-        owned = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-        if self.position_scale != 1 and position.data_ptr() not in owned:
-            raise VitinitError(
-                f"{name} keeps its position embedding outside its parameters: position_scale cannot be set"
-            )
+        position_embedding(model)
         if self.kernel_size > min(rows, columns):
             raise VitinitError(
                 f"method 'impulse': kernel_size {self.kernel_size} is larger than the token grid {rows}x{columns}"
@@ -142,8 +137,8 @@ class Impulse(Initializer):
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
         if self.value_proj != "none":
-            noise: Literal["normal", "uniform"] = "normal" if self.value_proj == "mimetic" else "uniform"
-            Mimetic(parts="vo", noise=noise).apply(model, generator, job)
+            mimetic = Mimetic(parts="vo", noise="normal" if self.value_proj == "mimetic" else "uniform")
+            mimetic.apply(model, generator, job)
 
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
         for number, batch in enumerate(batches):
@@ -157,7 +152,11 @@ class Impulse(Initializer):
             def progress(done: int, total: int, number: int = number) -> None:
                 job.progress(number * total + done, len(batches) * total)
 
-            query_LHdD, key_LHdD = self._solve(problem, replace(job, progress=progress))
+            query_LHdD, key_LHdD = self.solver.solve(problem, replace(job, progress=progress))
+            if self.weight_norm is not None:
+                query_LHdD, key_LHdD = (
+                    part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in (query_LHdD, key_LHdD)
+                )
             for index, layer in enumerate(layers):
                 solution = min(index, len(kinds) - 1)
                 if solution in batch:
@@ -165,9 +164,3 @@ class Impulse(Initializer):
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
         targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
         return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], pseudo_L[0])
-
-    def _solve(self, problem: Problem, job: Job) -> tuple[Tensor, ...]:
-        solution = self.solver.solve(problem, job)
-        if self.weight_norm is None:
-            return solution
-        return tuple(part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in solution)

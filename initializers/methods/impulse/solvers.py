@@ -31,13 +31,7 @@ class Problem:
     """Draws of the solver for each layer, from `draw`, on the CPU."""
 
 
-class _Solver(Parameters):
-    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
-        """All random numbers that the solution for one layer needs; none here."""
-        return torch.empty(0)
-
-
-class Gradient(_Solver):
+class Gradient(Parameters):
     """Algorithm 1 of arXiv 2404.01139 as in its released code: Adam on the mean squared error to H.
 
     Keeps the code's asymmetry: every `renormalize_every` steps each column of Q is rescaled over the width, but K over
@@ -136,7 +130,7 @@ def _gather(outer_XNN: Tensor, basis_Nr: Tensor | None) -> Tensor:
     return basis_Nr.T @ (outer_XNN.flatten(0, 1) @ basis_Nr).view(len(outer_XNN), *basis_Nr.shape)
 
 
-class Svd(_Solver):
+class Svd(Parameters):
     """The closed form of arXiv 2505.19985 as in its released code.
 
     Pulls `signal H + noise Z` (Z trunc-normal, on the zeros of H only) back through a pseudo-inverse of the
@@ -189,7 +183,7 @@ class Svd(_Solver):
         return torch.nn.functional.pad(query_LHrD, missing), torch.nn.functional.pad(key_LHrD, missing)
 
 
-class Rotation(_Solver):
+class Rotation(Parameters):
     """Our own closed form: one small ridge regression for all heads.
 
     F(row, column) is a code of the token's position: sine and cosine of row and column at the features/4 highest
@@ -209,6 +203,10 @@ class Rotation(_Solver):
     ridge: PositiveFloat = 1.0
     temperature: PositiveFloat | None = None
     """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
+
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+        """Nothing."""
+        return torch.empty(0)
 
     def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
         """W_q and W_k, both layers x heads x d x D, from float64 on the CPU; heads with the same targets share one."""

@@ -115,8 +115,6 @@ def test_sines_by_loops_and_their_rank() -> None:
         i, j = np.arange(1, rows + 1)[:, None], np.arange(columns)
         waves = np.sin(i * (2 * math.pi * j / columns + 2 * math.pi / rows))
         np.testing.assert_allclose(weight, waves * math.sqrt(2 / (rows + columns) / waves.var(ddof=1)), atol=1e-6)
-    fused = f64(based("sinusoidal", qkv="fused").blocks[0].attn.qkv.weight)
-    assert np.linalg.matrix_rank(fused, tol=1e-6) == ODD.width
 
 
 def test_zero_is_identities_and_scipys_hadamard() -> None:
