@@ -44,7 +44,7 @@ def odd(image: Image.Image, label: int) -> Image.Image:
 
 
 def pieces(count: int) -> Any:
-    """So many pieces of the photographs, coarse and fine; uint8, N x 3 x 32 x 32."""
+    """Cut pieces of the photographs, coarse and fine; uint8, N x 3 x 32 x 32."""
     import torch
 
     found = []

@@ -150,7 +150,7 @@ def children(pid: int) -> list[int]:
 
 
 def _direct(pid: int) -> list[int]:
-    """Its children; none of one that has ended, as any may between two looks."""
+    """Children of a process; none if it has ended."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:

@@ -96,6 +96,20 @@ def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
     ]
     report = vitinit.initialize(zoo.build("timm ViT"), "conditioned", base="trunc_normal")
     assert str(report).splitlines()[-1] == "no remarks"
+    report = vitinit.initialize(zoo.build("timm ConvMixer"), "conv_filters", base="trunc_normal")
+    assert str(report).splitlines()[-1] == "also: blocks.0.0.fn.0.weight (exclude from training) (and 3 more)"
+
+
+def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut() -> None:
+    known = vitinit.catalogue("method")
+    (entry,) = (one for one in known if one.name == "depth_scaled")
+    assert str(entry).startswith(
+        "method depth_scaled(rule='fix_init'): W_proj and the last Linear of each MLP are\n    div"
+    )
+    assert "\nmethod zero_branch() [arXiv 2003.04887, 2002.10444]: W_proj and the last Linear\n    of" in repr(known)
+    for length, end in ((4_000, "x"), (4_001, "…")):
+        said = str(vitinit.VitinitError("x" * length))
+        assert (len(said), said[-1]) == (4_000, end)
 
 
 def test_impulses_that_do_not_take_are_said() -> None:

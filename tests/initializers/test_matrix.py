@@ -80,7 +80,7 @@ def test_what_does_not_fit_is_refused_with_its_reason_before_anything_is_changed
 
 
 def assert_every_linear_has_its_place(model: nn.Module) -> None:
-    """By the names that the libraries use, none of which the code goes by."""
+    """Compare roles with the names that the libraries use, none of which the code goes by."""
     found = places(model)
     names = {n for n, part in model.named_modules() if isinstance(part, nn.Linear)}
     assert names <= found.keys()

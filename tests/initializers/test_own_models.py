@@ -28,7 +28,7 @@ class Own(nn.Module):
 
 
 class Model(nn.Module):
-    """And the positions of its 16 tokens; one more is without a place."""
+    """Its model, with positions of 16 tokens and of one without a place."""
 
     def __init__(self) -> None:
         super().__init__()
