@@ -95,24 +95,18 @@ def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path: Path) ->
     assert "two folders of class" in error_of(folder_spec(tmp_path))
 
 
-@pytest.fixture
-def good(tmp_path: Path) -> Path:
-    """A folder to which a test adds one bad file."""
-    make_folder(tmp_path / "images", {"a": 2, "b": 2})
-    return tmp_path / "images"
-
-
-def test_a_file_that_cannot_be_used_is_one_line_that_names_it(good: Path) -> None:
+def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"a": 2, "b": 2})
     makes: list[tuple[str, Callable[[Path], object], str]] = [
-        ("bad.png", lambda file: file.write_bytes((good / "a/000.png").read_bytes()[:100]), ""),
+        ("bad.png", lambda file: file.write_bytes((tmp_path / "a/000.png").read_bytes()[:100]), ""),
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
         ("float.tif", lambda file: Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(file), "more than 8 bits"),
         ("link.png", lambda file: file.symlink_to("missing.png"), "[Errno 2]"),
     ]
     for name, make, message in makes:
-        make(file := good / "a" / name)
-        assert f"cannot use the image {file}: {message}" in error_of(folder_spec(good))
+        make(file := tmp_path / "a" / name)
+        assert f"cannot use the image {file}: {message}" in error_of(folder_spec(tmp_path))
         file.unlink()
 
 

@@ -52,12 +52,6 @@ def test_runs_are_in_table_order_and_fully_resolved(tmp_path: Path) -> None:
         assert cell.spec.method is None or {"alpha_qk", "noise"} <= cell.spec.method.params.keys()
 
 
-def test_a_row_is_skipped_with_its_reason_where_it_fits_no_model(tmp_path: Path) -> None:
-    found = load(tmp_path, ("vit_micro", "convmixer_micro")).cells
-    reason = "method 'mimetic': ConvMixer has no attention layer"
-    assert {(cell.row, cell.misfit) for cell in found} == {("Base", ""), ("Mimetic", reason)}
-
-
 def test_fields_are_crossed_and_win_over_those_of_rows(tmp_path: Path) -> None:
     found = cells(tmp_path, "{recipe.lr: [3e-4, 1e-3], model.width: [48, 96], dataset.train_size: [50, 100]}")
     settings = {

@@ -36,7 +36,7 @@ def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
     return path
 
 
-def test_what_is_read_is_what_was_written_and_damage_is_noticed(tmp_path: Path) -> None:
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert read_maps(tmp_path, RUN) is None
     put(tmp_path, WHOLE)
     found = read_maps(tmp_path, RUN)
@@ -44,18 +44,13 @@ def test_what_is_read_is_what_was_written_and_damage_is_noticed(tmp_path: Path) 
     assert (found.epochs, found.images, found.weights, maps_to_bytes(found)) == ((0, LAST), 64, "0" * 64, WHOLE)
     np.testing.assert_array_equal(found.maps_ELHNN, MAPS.maps_ELHNN)
     np.testing.assert_array_equal(found.grams_ELBnn, MAPS.grams_ELBnn)
-    for position in (500, 20_000):
-        content = bytearray(WHOLE)
-        content[position] ^= 1
-        put(tmp_path, bytes(content))
-        with pytest.raises(VitinitError, match="no attention maps, or damaged: Bad CRC-32"):
-            read_maps(tmp_path, RUN)
 
 
 def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path) -> None:
-    of = "no attention maps and Gram matrices of " + " x ".join(map(str, SHAPE))
+    of, flipped = "no attention maps and Gram matrices of " + " x ".join(map(str, SHAPE)), bytearray(WHOLE)
+    flipped[20_000] ^= 1
     for content, why in (
-        (b"no zip", "no attention maps, or damaged: "),
+        (flipped, "no attention maps, or damaged: Bad CRC-32"),
         (WHOLE[:5000], "no attention maps, or damaged: File is not a zip file"),
         (maps_to_bytes(replace(MAPS, maps_ELHNN=MAPS.maps_ELHNN[..., :9])), of),
         (maps_to_bytes(replace(MAPS, grams_ELBnn=MAPS.grams_ELBnn[:, :1])), of),
