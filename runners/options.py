@@ -44,7 +44,7 @@ def _folder(path: Path | None) -> Path | None:
     return path
 
 
-WHAT, WHERE, SPEED, KEEPING, MEASURING = "What", "Where", "Speed", "Saving and going on", "Measuring"
+WHAT, WHERE, SPEED, KEEPING = "What", "Where", "Speed", "Saving and measuring"
 """Groups of options in the help."""
 
 GridArgument = Annotated[
@@ -93,7 +93,7 @@ class LaunchOptions:
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
     keep_weights: Annotated[bool, _option(KEEPING, "In weights/RUN_ID.pt.", "--keep-weights")] = False
     track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None
-    probes: Annotated[bool, _option(MEASURING, "Of attention. Default: on.")] = True
+    probes: Annotated[bool, _option(KEEPING, "Of attention. Default: on.")] = True
     keep_maps: Annotated[bool, _option(KEEPING, "Attention before and after.", "--keep-maps")] = False
     deterministic: Annotated[bool, _option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False
 

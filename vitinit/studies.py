@@ -173,9 +173,8 @@ def run(
     argv = ["vitinit", "run", str(grid), "--results", str(root)]
     tally = launch(loaded, chosen, Display(Terminal()), argv)
     if tally.exit_code:
-        failed = len(tally.failures) + len(tally.failed_before)
         raise VitinitError(
-            f"{count(failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
+            f"{count(tally.failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
         )
     return StudyResults(name, root)
 

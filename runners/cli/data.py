@@ -38,7 +38,6 @@ def prepare(
     data_dir: DataOption = None,
 ) -> None:
     """Write a dataset into one file for the loader ffcv; ImageNet always in JPEGs. After a stop, call it again."""
-    from rich.markup import escape
     from rich.progress import Progress
 
     from vitinit.benchmark.datasets import load as datasets
@@ -54,6 +53,6 @@ def prepare(
         raise VitinitError(f"{spec.label}: JPEGs are in their own size; leave --image-size out")
     size = None if own_size else image_size or 32
     with Progress() as progress:
-        task = progress.add_task(escape(printable(f"writing {spec.label}")))
+        task = progress.add_task(printable(f"writing {spec.label}"))
         made = prepare_beton(spec, size, folder, lambda done, total: progress.update(task, completed=done, total=total))
     console.print(f"{described(spec, size)} is in {made}")

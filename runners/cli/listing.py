@@ -6,6 +6,7 @@ import fnmatch
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -43,13 +44,13 @@ def list_(
     console.print(*lines, sep="\n")
 
 
-def _described(entry: BaseModel | type[BaseModel]) -> list[str]:
+def _described(entry: BaseModel | type[object]) -> list[str]:
     """Return the fields of a value, or of a class each paragraph of its docstring and each parameter, as a line."""
     if isinstance(entry, BaseModel):
         return [f"{name}: {_yaml(value)}" for name, value in entry]
     paragraphs = re.split(r"\n(?=\n|- |    )", inspect.cleandoc(entry.__doc__ or ""))
     lines = ["\n" * text.startswith("\n") + " ".join(text.split()) for text in paragraphs]
-    for name, info in entry.model_fields.items():
+    for name, info in getattr(entry, "model_fields", {}).items():
         default = "(to be given)" if info.is_required() else _yaml(info.get_default(call_default_factory=True))
         lines.append(f"{name} = {default}  ({inspect.formatannotation(info.annotation)})")
     return lines
@@ -64,10 +65,6 @@ def _yaml(value: Any) -> str:
 def _text(documented: object) -> str:
     """The first sentence of a docstring."""
     return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
-
-
-def _texts(documented: Mapping[str, object]) -> dict[str, str]:
-    return {name: _text(each) for name, each in documented.items()}
 
 
 def _initializers() -> Listing:
@@ -125,24 +122,9 @@ def _optimizers() -> Listing:
     return registry.described(), hint, {}
 
 
-def _augmentations() -> Listing:
-    from vitinit.benchmark.augmentations.registry import REGISTRY
-
-    hint = "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]"
-    classes = REGISTRY.by_name()
-    return _texts(classes), hint, classes
-
-
-def _metrics() -> Listing:
-    from vitinit.benchmark.metrics.registry import REGISTRY
-
-    return _texts(REGISTRY.by_name()), "Tables of one: python -m vitinit.analysis.tables --metric NAME", {}
-
-
-def _trackers() -> Listing:
-    from vitinit.runners.tracking.registry import REGISTRY
-
-    return _texts(REGISTRY.by_name()), "With a run: vitinit run GRID --track NAME", {}
+def _registered(home: str, hint: str) -> Listing:
+    classes = import_module(f"vitinit.{home}.registry").REGISTRY.by_name()
+    return {name: _text(each) for name, each in classes.items()}, hint, classes
 
 
 def _grids() -> Listing:
@@ -157,8 +139,13 @@ KINDS: dict[str, Callable[[], Listing]] = {
     "models": _models,
     "recipes": _recipes,
     "optimizers": _optimizers,
-    "augmentations": _augmentations,
-    "metrics": _metrics,
-    "trackers": _trackers,
+    "augmentations": lambda: _registered(
+        "benchmark.augmentations",
+        "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]",
+    ),
+    "metrics": lambda: _registered(
+        "benchmark.metrics", "Tables of one: python -m vitinit.analysis.tables --metric NAME"
+    ),
+    "trackers": lambda: _registered("runners.tracking", "With a run: vitinit run GRID --track NAME"),
     "grids": _grids,
 }

@@ -55,8 +55,8 @@ def rank(
         if target:
             grid = ranked.of(plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             if took := estimate(grid.cells, [results / study, *beside], default_device()):
-                needed = duration(sum(took.values()))
-                console.print(f"the look at {target} seeds: {needed}, one run at a time, by records of this machine")
+                needed = f"{duration(sum(took.values()))}, one run at a time, by records of this machine"
+                console.print(f"the look at {target} seeds: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:

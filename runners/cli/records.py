@@ -31,7 +31,7 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     """
     roots = list(dict.fromkeys((results, REFERENCE)))
     name = re.compile(r"([0-9a-f]{16})(\.failed|\.skipped)?\.json")
-    paths = [path for root in roots for path in root.glob(f"*/{prefix}*.json")] if prefix.isalnum() else []
+    paths = [path for root in roots if prefix.isalnum() for path in root.glob(f"*/{prefix}*.json")]
     paths = [path for path in paths if name.fullmatch(path.name)]
     run_ids = sorted({path.name[:16] for path in paths})
     if not run_ids:
@@ -107,13 +107,11 @@ def reproduce(
     from vitinit.runners.terminal.display import Display
 
     execution = repetition.execution(then, device)
-    where = f"{execution.device}, {count(execution.threads, 'thread')}"
-    where += ", deterministic" if execution.deterministic else ""
-    console.print(f"repeating {path} on {where}; its record goes to {out / then.study}", soft_wrap=True)
+    console.print(f"repeating {path} on {execution.device}; its record goes to {out / then.study}", soft_wrap=True)
     try:
         now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
     except (Stopped, KeyboardInterrupt) as stopped:
-        console.print(f"stopped{f' ({stopped})' if str(stopped) else ''}; the same command resumes it")
+        console.print(f"stopped {stopped}; the same command resumes it")
         raise typer.Exit(130) from None
     if isinstance(now, FailureRecord):
         console.print(plain(f"the repetition failed with {now.error}: {now.message}"), soft_wrap=True)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -57,9 +57,8 @@ class Pack:
 
 
 def packed(cells: list[Cell], setting: Setting, profile: Profile, workers: int) -> tuple[list[Pack], str]:
-    """Return the runs of each job, the longest first and dealt out in turn, and one line on them."""
-    work = preflight(cells, setting)
-    cells = sorted(cells, key=lambda cell: -work[cell.run_id])
+    """Return the runs of each job, dealt out in turn, and one line on them."""
+    preflight(cells, setting)
     number = -(-len(cells) // (profile.runs_per_job or workers))
     packs = [Pack(tuple(cells[at::number]), setting, workers) for at in range(number)]
     at_once = f", {workers} at once" if workers > 1 else ""
@@ -109,8 +108,7 @@ def hand_over(cells: list[Cell], setting: Setting, profile: Profile, workers: in
         slurm_jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
-    display.say(f"handed to SLURM: job{several}; logs: {folder}")
-    display.say("see: vitinit status, vitinit slurm cancel")
+    display.say(f"handed to SLURM: job{several}; logs: {folder}\nsee: vitinit status, vitinit slurm cancel")
 
 
 class Followed:
@@ -157,7 +155,8 @@ def carry_out_pack(pack: Pack) -> None:
             sys.exit(0 if lost.requeue() else 1)
         except VitinitError as error:
             if leads:
-                _record_failures(pack, pack.cells, "VitinitError", str(error))
+                for cell in pack.cells:
+                    record_failure(cell, pack.setting, "VitinitError", str(error))
             raise
     if not stop.reason or not leads:
         return  # rank 0 speaks for the job; to end as failed before it has would end it
@@ -168,9 +167,10 @@ def carry_out_pack(pack: Pack) -> None:
             sys.exit(0)
     elif at_limit:
         job_id = slurm_jobs.current()
-        begun = [cell for cell in pack.cells if (owner := claims.last(_folder(pack, cell))) and owner.job == job_id]
         message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
-        _record_failures(pack, begun, "OutOfTime", message)
+        for cell in pack.cells:
+            if (owner := claims.last(_folder(pack, cell))) and owner.job == job_id:
+                record_failure(cell, pack.setting, "OutOfTime", message)
     sys.exit(1)
 
 
@@ -204,11 +204,6 @@ def _reached(pack: Pack) -> set[str]:
         found |= {f"{cell.run_id} {recorded.status} {recorded.written}"} if recorded else set()
         found |= {str(path) for path in _folder(pack, cell).glob("step-*.ckpt")}
     return found
-
-
-def _record_failures(pack: Pack, cells: Iterable[Cell], error: str, message: str) -> None:
-    for cell in cells:
-        record_failure(cell, pack.setting, error, message)
 
 
 def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iterator[Planned]:

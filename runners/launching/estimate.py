@@ -30,10 +30,9 @@ def estimate(cells: Collection[Cell], folders: Iterable[Path], device: str) -> d
             name = record.environment.get("gpu") or record.environment.get("processor")
             if (record.execution.get("device"), name) == (device, machine):
                 epochs[_kind(record.spec)].append(record.seconds / record.spec.recipe.epochs)
-    kinds = {cell.run_id: _kind(cell.spec) for cell in cells}
-    return {c.run_id: c.spec.recipe.epochs * mean(epochs[kinds[c.run_id]]) for c in cells if kinds[c.run_id] in epochs}
+    times = {cell.run_id: (cell.spec.recipe.epochs, epochs.get(_kind(cell.spec))) for cell in cells}
+    return {run_id: number * mean(some) for run_id, (number, some) in times.items() if some}
 
 
 def _kind(spec: RunSpec) -> str:
-    recipe = spec.recipe
-    return f"{spec.dataset.model_dump_json()}{spec.model.model_dump_json()}{recipe.batch_size}{recipe.precision}"
+    return repr((spec.dataset, spec.model, spec.recipe.batch_size, spec.recipe.precision))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,13 +39,11 @@ class Tally:
 
     finished: int = 0
     failures: list[str] = field(default_factory=list)
-    """The run_ids of those that failed."""
+    """The run_ids of those that failed, after a launch those of before too."""
     stopped: int = 0
     """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
     elsewhere: int = 0
     """Another launcher was carrying them out."""
-    failed_before: list[str] = field(default_factory=list)
-    """The run_ids of those that failed in an earlier launch and were left alone."""
 
     @property
     def failed(self) -> int:
@@ -56,7 +53,7 @@ class Tally:
     @property
     def exit_code(self) -> int:
         """Return 1 where a run has failed, now or before, or was stopped; else 0."""
-        return int(bool(self.failures or self.failed_before or self.stopped))
+        return int(bool(self.failures or self.stopped))
 
 
 def decided(outcome: Outcome | None, retried: Mapping[str, str]) -> bool:
@@ -70,7 +67,6 @@ def execute(
     setting: Setting,
     executor: Executor,
     display: Display,
-    work: dict[str, float] | None = None,
     stop: Stop | None = None,
 ) -> Tally:
     """Carry out runs, each to its record. Runs of other launchers are left to them, unless they come free.
@@ -80,7 +76,6 @@ def execute(
         setting: where and how.
         executor: carries them out.
         display: told what happens.
-        work: how long each run takes by run_id, in any unit; the longest come first. None: all take equally long.
         stop: a request that counts besides the signals.
 
     Raises:
@@ -89,11 +84,8 @@ def execute(
     """
     check_writable(setting.root / setting.study)
     stop, tally = stop or Stop(), Tally()
-    work = work or dict.fromkeys((cell.run_id for cell in cells), 1.0)
-    # The longest first, so that none is left over alone; before them what will fail, as its data cannot be read.
-    cells = sorted(cells, key=lambda cell: -(work[cell.run_id] or float("inf")))
     with display:
-        display.begin(cells, work)
+        display.begin(cells)
         while cells:
             taken: dict[str, End] = {}
             with contextlib.closing(executor.ends(cells, setting, display, stop)) as ends:
@@ -106,27 +98,18 @@ def execute(
                     tally.finished += end.status == "done"
                     tally.failures += [end.run_id] if end.status == "failed" else []
                     tally.stopped += end.status == "stopped"
-            cells = came_free([cell for cell in cells if cell.run_id in taken], setting, stop)
+            cells = [] if stop.reason else came_free([cell for cell in cells if cell.run_id in taken], setting)
             for run_id in taken.keys() - {cell.run_id for cell in cells}:
                 display.end(taken[run_id])
                 tally.elsewhere += 1
     return tally
 
 
-def came_free(cells: list[Cell], setting: Setting, stop: Stop) -> list[Cell]:
-    """Return the runs that other launchers had and have not ended; none once a stop is asked for.
-
-    Waits for owners that are silent: they may be gone.
-    """
-    store = Store(setting.root)
-    while not stop.reason:
-        undecided = [cell for cell in cells if not decided(store.outcome(setting.study, cell.run_id), setting.retried)]
-        owners = [claims.live(claims.folder(setting.root, setting.study, cell.run_id)) for cell in undecided]
-        free = [cell for cell, owner in zip(undecided, owners, strict=True) if owner is None]
-        if free or not any(owner.silent_s > claims.SILENT_S for owner in owners if owner):
-            return free
-        time.sleep(1)
-    return []
+def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
+    """Return the runs that other launchers had and have not ended."""
+    store, study = Store(setting.root), setting.study
+    undecided = [cell for cell in cells if not decided(store.outcome(study, cell.run_id), setting.retried)]
+    return [cell for cell in undecided if not claims.live(claims.folder(setting.root, study, cell.run_id))]
 
 
 def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> End:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Contents, Store
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
@@ -91,7 +91,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                         print(shown(todo.cells, todo.setting, profile, workers))
                     return Tally()
                 _announce(grid, todo, display)
-                _tidy(todo)
+                _record_skips(todo)
                 Store(setting.root).write_layout(setting.study, grid.layout)
                 if profile:
                     from vitinit.runners.launching.cluster import Followed, hand_over
@@ -107,7 +107,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
 
 
 def _carry_out(todo: Todo, executor: Executor | None, workers: int, display: Display, awaited: bool) -> Tally:
-    setting, tally, watched, work = todo.setting, Tally(), todo.cells + todo.others, None
+    setting, tally, watched = todo.setting, Tally(), todo.cells + todo.others
     if watched and awaited:
         if not executor:
             from vitinit.runners.launching.local import Local, fork_server
@@ -117,19 +117,19 @@ def _carry_out(todo: Todo, executor: Executor | None, workers: int, display: Dis
         if setting.execution.executor != "slurm":
             from vitinit.runners.launching.preflight import preflight
 
-            work = preflight(watched, setting)
-        tally = execute(watched, setting, executor, display, work)
+            preflight(watched, setting)
+        tally = execute(watched, setting, executor, display)
         elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
         stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
         display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
-    tally.failed_before = todo.failed_before
+    tally.failures += todo.failed_before
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if not watched:
         display.say(f"nothing to do: {counts(todo.planned)}")
         if todo.contents.done:
             display.say(f"next: python -m vitinit.analysis.tables --study {setting.study}{results}", whole=True)
-    if failures := tally.failures + tally.failed_before:
-        display.say(f"see: vitinit show {failures[0]}{results}: the traceback", whole=True)
+    if tally.failures:
+        display.say(f"see: vitinit show {tally.failures[0]}{results}: the traceback", whole=True)
     return tally
 
 
@@ -202,11 +202,11 @@ def resolve_device(device: str, profile: profiles.Profile | None) -> str:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
         return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    found = "cpu" if device == "cpu" else default_device()
-    why = "torch finds no CUDA GPU here" if device == "cuda" else ""
-    if found != device and found == "cpu" and (why := unseen_gpu() or why):
+    if device == "cpu" or default_device() == "cuda":
+        return "cpu" if device == "cpu" else "cuda"
+    if why := unseen_gpu() or "torch finds no CUDA GPU here" * (device == "cuda"):
         raise VitinitError(f"--device {device}: {why}; --device cpu trains on the CPU")
-    return found
+    return "cpu"
 
 
 @contextmanager
@@ -223,24 +223,20 @@ def _alone(setting: Setting) -> Iterator[None]:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
 
 
-def _fetching(setting: Setting, display: Display) -> Callable[[DatasetSpec], str | None]:
-    """Return a function: the reason why a dataset cannot be used, after trying to download it."""
-
-    def missing(dataset: DatasetSpec) -> str | None:
-        if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:
-            display.say(f"downloading {dataset.name} to {setting.data_dir}")
-            try:
-                datasets.download(dataset.name, setting.data_dir)
-            except VitinitError as error:
-                display.say(str(error), "yellow")
-        return registry.unavailable(dataset, setting.data_dir)
-
-    return missing
+def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | None:
+    """Return the reason why a dataset cannot be used, after trying to download it."""
+    if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:
+        display.say(f"downloading {dataset.name} to {setting.data_dir}")
+        try:
+            datasets.download(dataset.name, setting.data_dir)
+        except VitinitError as error:
+            display.say(str(error), "yellow")
+    return registry.unavailable(dataset, setting.data_dir)
 
 
 def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting) -> Todo:
     """Plan the runs. But for a dry run, missing data are fetched first, and what has become of jobs is recorded."""
-    fetch = None if options.dry_run else _fetching(setting, display)
+    fetch = None if options.dry_run else partial(_fetched, setting=setting, display=display)
     planned, contents = planned_of(grid, Store(options.results), options.only, options.data_dir, missing=fetch)
     if contents.unreadable:
         raise VitinitError(
@@ -264,22 +260,14 @@ def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting
     return Todo(planned, contents, setting, cells, live, left_alone)
 
 
-def _tidy(todo: Todo) -> None:
-    """Record which runs are skipped, and no longer those that are not; remove what recorded runs have left behind.
-
-    These were killed between their record and their own tidying.
-    """
+def _record_skips(todo: Todo) -> None:
+    """Record which runs are skipped, and no longer those that are not."""
     setting, store = todo.setting, Store(todo.setting.root)
     for item in todo.planned:
         if item.state == "skip":
             store.write(skip(item.cell, setting.study, item.reason))
-            continue
-        store.remove(setting.study, item.cell.run_id, "skipped")
-        folder = claims.folder(setting.root, setting.study, item.cell.run_id)
-        if item.state == "done" and folder.exists():
-            with suppress(claims.Taken, VitinitError), claims.held(folder, Stop()) as claim:
-                if isinstance(store.outcome(setting.study, folder.name), RunRecord):
-                    claim.finish()
+        else:
+            store.remove(setting.study, item.cell.run_id, "skipped")
 
 
 def _announce(grid: Grid, todo: Todo, display: Display) -> None:

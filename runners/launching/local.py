@@ -121,8 +121,7 @@ def _start(
     try:
         process.start()
     except (EOFError, OSError) as error:
-        why = error or "the fork server has gone"
-        raise VitinitError(f"cannot start a process for {cell.describe()}: {why}") from None
+        raise VitinitError(f"cannot start a process for {cell.describe()}: {error or 'no fork server'}") from None
     finally:
         sys.modules["__main__"] = script
     sender.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, get_args
@@ -27,14 +27,6 @@ class Planned:
     state: State
     reason: str = ""
     """Executor, queue, cause of a skip or failure, or the checkpoint to resume from."""
-
-    def __str__(self) -> str:
-        return f"{self.cell.describe()}: {self.reason}"
-
-    @property
-    def skipped(self) -> str:
-        """Skipped runs in words: a dataset that is not here, or a row that does not fit its block's model."""
-        return ", ".join(self.cell.place) if self.cell.misfit else self.cell.spec.dataset.label
 
 
 def plan(
@@ -61,6 +53,7 @@ def plan(
     look = jobs.look(store.root, grid.name)
     handed, over = jobs.handed(look), {job.job_id for job in look if not job.state and not job.silence}
     contents = store.read(grid.name)
+    ended = cache(lambda: jobs.ended(handed.values()))
     why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
 
     def planned(cell: Cell) -> Planned:
@@ -80,18 +73,9 @@ def plan(
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        resumes = run_id in folders and any(folders[run_id].glob("*.ckpt"))
-        return Planned(cell, "to do", "stopped, resumes from its checkpoint" if resumes else "")
+        said = [ended()[job.job_id]] if job else []
+        if run_id in folders and any(folders[run_id].glob("*.ckpt")):
+            said.append("stopped, resumes from its checkpoint")
+        return Planned(cell, "to do", "; ".join(said))
 
-    found = [planned(cell) for cell in grid.cells]
-    gone = {
-        item.cell.run_id: handed[item.cell.run_id]
-        for item in found
-        if item.state == "to do" and item.cell.run_id in handed
-    }
-    ended = jobs.ended(gone.values())
-    for at, item in enumerate(found):
-        if job := gone.get(item.cell.run_id):
-            said = "; ".join(filter(None, (ended[job.job_id], item.reason)))
-            found[at] = replace(item, reason=said)
-    return found, contents
+    return [planned(cell) for cell in grid.cells], contents

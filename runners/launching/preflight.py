@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.models.build import counts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics.setting import Setting, check_execution
@@ -12,14 +11,10 @@ from vitinit.runners.loaders import open_data
 from vitinit.slurm import jobs as slurm_jobs
 
 
-def preflight(cells: list[Cell], setting: Setting) -> dict[str, float]:
+def preflight(cells: list[Cell], setting: Setting) -> None:
     """Open every dataset once before anything trains, so that bad data stops a study at its start.
 
     What is to be resident is decoded, the others are not.
-
-    Returns:
-        How long each run takes by run_id, in any unit: images seen times operations of one image. 0 where the dataset
-        cannot be read, of which each of its runs will fail.
 
     Raises:
         VitinitError: no dataset can be read, or one has fewer training images than a batch; or an
@@ -38,19 +33,13 @@ def preflight(cells: list[Cell], setting: Setting) -> dict[str, float]:
     ):
         try:
             data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere, setting.sharing)
-            images.setdefault(dataset, len(data.train.labels))
+            images[dataset] = len(data.train.labels)
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"
             unread.append(error if isinstance(error, VitinitError) else VitinitError(said))
-            images[dataset] = 0
-    if unread and not any(images.values()):
+    if unread and not images:
         raise unread[0]
-    work = {}
     for cell in cells:
-        recipe, number = cell.spec.recipe, images[cell.spec.dataset]
-        if 0 < number < recipe.batch_size:
-            raise VitinitError(
-                f"{cell.describe()}: batch_size {recipe.batch_size} is more than the {number} training images"
-            )
-        work[cell.run_id] = recipe.epochs * number * counts(cell.spec.model).operations
-    return work
+        number, batch_size = images.get(cell.spec.dataset), cell.spec.recipe.batch_size
+        if number is not None and number < batch_size:
+            raise VitinitError(f"{cell.describe()}: batch_size {batch_size} is more than the {number} training images")

@@ -30,8 +30,6 @@ TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting a tier has, and beside whose records it stands."""
 BESIDE = {"quick": ["catalogue-small"], "standard": []}
 """Other studies of the same model and length to stand beside."""
-PROTOCOL = 1
-"""Version of the standard protocol: the settings of `TIERS`, the base, the placebo."""
 
 OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
 """As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
@@ -96,7 +94,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
 
     def grid_of(rows: dict[str, Any]) -> dict[str, Any]:
         return {
-            "title": f"{row} under the standard protocol, version {PROTOCOL}, tier {tier}",
+            "title": f"{row} under the standard protocol, version 1, tier {tier}",
             "contrasts": [[row, other] for other in rows if other != row],
             "rows": rows,
             "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
@@ -148,14 +146,13 @@ def _start(spec: RunSpec) -> None:
 
     from vitinit.benchmark.models.build import build_model
     from vitinit.initializers import registry
-    from vitinit.initializers.initialize import initialize
+    from vitinit.initializers.initialize import apply
     from vitinit.initializers.streams import stream
 
-    noise = torch.randn(8, 3, spec.model.image_size, spec.model.image_size, generator=stream(spec.seed, "init/images"))
-    base = registry.build(spec.base.name, spec.base.params, "base")
-    method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
+    noise = torch.randn(64, 3, spec.model.image_size, spec.model.image_size)
+    parts = [registry.build(part.name, part.params) for part in (spec.base, spec.method) if part]
     job = registry.Job(training_images=lambda count: noise[:count])
-    initialize(build_model(spec.model, classes=10), base, method, lambda name: stream(spec.seed, name), job=job)
+    apply(build_model(spec.model, classes=10), parts, lambda name: stream(spec.seed, name), job)
 
 
 def standing(arguments: list[str]) -> int:

@@ -22,11 +22,11 @@ SHOWN = 8
 def print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
     """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits."""
     digits = 8 if console.room else 16
-    rows = []
-    for item in planned:
-        spec = item.cell.spec
-        numbers = str(spec.seed), str(spec.recipe.epochs)
-        rows.append((*item.cell.place, *numbers, item.state, item.cell.run_id[:digits]))
+    rows = [
+        (*cell.place, str(cell.spec.seed), str(cell.spec.recipe.epochs), item.state, cell.run_id[:digits])
+        for item in planned
+        for cell in [item.cell]
+    ]
     console.print(grid.title)
     console.print(counts(planned))
     print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
@@ -42,26 +42,34 @@ def counts(planned: list[Planned]) -> str:
 
 def details(planned: list[Planned], contents: Contents) -> list[str]:
     """Lines on what needs a sentence: who runs what, what failed, what is missing, which file is no record."""
-    lines = []
+    lines: list[str] = []
     for state in ("live", "failed"):
-        some = [f"{state} {item.cell.run_id[:8]}, {item}" for item in planned if item.state == state]
-        lines += some[:SHOWN] + ([f"{state}: and {len(some) - SHOWN} more"] if some[SHOWN:] else [])
+        some = [
+            f"{state} {item.cell.run_id[:8]}, {item.cell.describe()}: {item.reason}"
+            for item in planned
+            if item.state == state
+        ]
+        lines += some[:SHOWN] + [f"{state}: and {len(some) - SHOWN} more"] * (len(some) > SHOWN)
     for state in ("queued", "to do"):
         reasons = Counter(item.reason for item in planned if item.state == state and item.reason)
         lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
-    lines += dict.fromkeys(f"skip {item.skipped}: {item.reason}" for item in planned if item.state == "skip")
-    changed: Counter[str] = Counter()
     for item in planned:
-        if item.state == "done":
-            for name, source in contents.done[item.cell.run_id].sources.items():
-                changed[name] += source != item.cell.sources.get(name, source)
+        if item.state == "skip":
+            what = ", ".join(item.cell.place) if item.cell.misfit else item.cell.spec.dataset.label
+            lines.append(f"skip {what}: {item.reason}")
+    changed = Counter(
+        name
+        for item in planned
+        if item.state == "done"
+        for name, source in contents.done[item.cell.run_id].sources.items()
+        if source != item.cell.sources.get(name, source)
+    )
     lines += [
         f"{count(number, 'run')} done with other code of {name} than is here: give it another name, or remove the "
         "records"
         for name, number in changed.items()
-        if number
     ]
-    return lines + [f"not a record: {problem}" for problem in contents.problems]
+    return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
 
 
 def shared_images(planned: list[Planned]) -> list[str]:

@@ -35,8 +35,6 @@ from vitinit.slurm import jobs as slurm_jobs
 LOCK, CLAIM = "lock", "claim.json"
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
-SILENT_S = 20.0
-"""An owner whose heartbeat is older may be gone."""
 STALE_S = 90.0
 """An owner whose heartbeat is older is gone; clocks of two machines must not differ by more."""
 TRIES = 40
@@ -61,8 +59,6 @@ class Owner(Frozen):
     """Last measured score of the run, in words."""
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
-    silent_s: float = 0.0
-    """Age of the heartbeat, where `live` goes by that."""
 
     def describe(self) -> str:
         """Return where it runs, how far it is and how long it will still take, for people."""
@@ -249,7 +245,7 @@ def _heard(folder: Path, owner: Owner, locks: bool) -> Owner | None:
         silent_s = time.time() - (folder / CLAIM).stat().st_mtime
     except OSError:
         return owner
-    return owner.model_copy(update={"silent_s": silent_s}) if silent_s < STALE_S else None
+    return owner if silent_s < STALE_S else None
 
 
 def _machine() -> str:

@@ -104,7 +104,7 @@ def repeat(
         probes=bool(record.probes),
     )
     with on_signals(stop), display:
-        display.begin([cell], {record.run_id: 1.0})
+        display.begin([cell])
         outcome = carry_out(cell, setting, stop, display.event)
         if isinstance(outcome, Unfinished):
             if outcome.status == "stopped":

@@ -44,10 +44,9 @@ class Display:
         with contextlib.suppress(OSError):
             self.console.print(text, style=style, soft_wrap=whole)
 
-    def begin(self, cells: list[Cell], work: dict[str, float]) -> None:
-        """Announce all runs, with how long each takes by run_id, in any unit."""
+    def begin(self, cells: list[Cell]) -> None:
+        """Announce all runs."""
         self._cells = {cell.run_id: cell for cell in cells}
-        self._work = work
         self._all = self._progress.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
 
@@ -92,11 +91,9 @@ class Display:
         self.say(f"{self._cells[run_id].describe()}: {text}  {run_id[:8]}", style)
 
     def _update(self, said: str = "") -> None:
-        def worked(share: dict[str, float]) -> float:
-            return sum(self._work[run_id] * share.get(run_id, 0.0) for run_id in self._share)
-
-        total, done, before = sum(self._work.values()), worked(self._share), worked(self._before)
-        text = f"{self._ended}/{len(self._cells)} done"
+        total, done = len(self._cells), sum(self._share.values())
+        before = sum(self._before.get(run_id, 0.0) for run_id in self._share)
+        text = f"{self._ended}/{total} done"
         if done > before:
             text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
-        self._progress.update(self._all, completed=done / total if total else 1.0, done=text, said=printable(said))
+        self._progress.update(self._all, completed=done / max(1, total), done=text, said=printable(said))

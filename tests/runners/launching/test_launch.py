@@ -74,7 +74,7 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     monkeypatch.setattr("vitinit.runners.terminal.display.time", SimpleNamespace(monotonic=lambda: clock[0]))
     out = io.StringIO()
     with Display(Console(file=out, width=200)) as display:
-        display.begin([cell], {cell.run_id: 1.0})
+        display.begin([cell])
         display.event(Event(cell.run_id, resumed="epoch 9, step 0"))
         clock[0] += 100
         display.event(

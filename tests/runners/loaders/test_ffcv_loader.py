@@ -201,7 +201,7 @@ def test_a_run_begun_with_ffcv_ends_with_the_resident_loader_as_if_it_had_had_no
         execution = Execution(device="cpu", threads=2, executor="inline", loader=loader)
         return setting(tmp_path / name, data_dir=data_dir, execution=execution)
 
-    assert preflight([cell], place("", "ffcv"))[cell.run_id] > 0
+    preflight([cell], place("", "ffcv"))
     stopped_after(1, cell, place("resumed", "ffcv"))
     for name in ("resumed", "resident"):
         record = carry_out(cell, place(name, "resident"), Stop())
