@@ -108,7 +108,8 @@ def hand_over(cells: list[Cell], setting: Setting, profile: Profile, workers: in
         slurm_jobs.cancel(job_ids)  # nobody would know of them
         raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
-    display.say(f"handed to SLURM: job{several}; logs: {folder}\nsee: vitinit status, vitinit slurm cancel")
+    display.say(f"handed to SLURM: job{several}; logs: {folder}")
+    display.say("see: vitinit status, vitinit slurm cancel")
 
 
 class Followed:
