@@ -17,10 +17,9 @@ ROOT = Path(__file__).parents[1]
     [
         ("-c 'import vitinit'", "torch timm torchvision pandas"),
         ("-m vitinit.runners.cli --help", "torch pandas matplotlib"),
-        ("-m vitinit.analysis.tables --help", "torch timm matplotlib"),
         (
             f"-m vitinit.analysis.tables --results {shlex.quote(str(ROOT))}/results/reference --study small",
-            "torch timm",
+            "torch timm matplotlib",
         ),
     ],
 )

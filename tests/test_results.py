@@ -19,6 +19,7 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
 MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
+RUNS = [spec(), spec(model=resolve_model(MODEL), seed=1)]
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +27,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of one study, with weights."""
     root, threads = tmp_path_factory.mktemp("results"), torch.get_num_threads()
     setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)
-    for one in (spec(), spec(model=resolve_model(MODEL), seed=1)):
+    for one in RUNS:
         assert isinstance(carry_out(Cell("Kaiming uniform", one), setting, Stop()), RunRecord)
     torch.set_num_threads(threads)
     return root
 
 
-@pytest.mark.parametrize("one", [spec(), spec(model=resolve_model(MODEL), seed=1)], ids=["family", "timm"])
+@pytest.mark.parametrize("one", RUNS, ids=["family", "timm"])
 def test_a_loaded_model_scores_on_its_held_out_images_what_its_record_says(one, root):
     run = vitinit.load(one.run_id, root)
     with torch.no_grad():
@@ -57,9 +58,7 @@ def test_the_averaged_weights_are_kept_too(tmp_path):
 
 
 def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
-    first, second = (
-        weights_path(root, "tiny", one.run_id) for one in (spec(), spec(model=resolve_model(MODEL), seed=1))
-    )
+    first, second = (weights_path(root, "tiny", one.run_id) for one in RUNS)
     content = first.read_bytes()
     other = torch.load(first, weights_only=True)
     try:
@@ -85,6 +84,6 @@ def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
 
 def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
     runs, epochs = vitinit.records("tiny", root), vitinit.epochs(results=root)
-    assert set(runs["run_id"]) == {spec().run_id, spec(model=resolve_model(MODEL), seed=1).run_id}
+    assert set(runs["run_id"]) == {one.run_id for one in RUNS}
     assert runs.set_index("run_id").loc[spec().run_id, "model.width"] == 48
     assert epochs.groupby("run_id").size().tolist() == [2, 2]
