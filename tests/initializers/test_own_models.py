@@ -130,3 +130,6 @@ def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts() -> 
     with registered("ours", models=(nn.Sequential,), parameters={"0.offset": 0.5, "*.scale": 0.25, "*sigma": 2.0}):
         vitinit.initialize(m, base="kaiming_uniform")
     assert [m[0].offset.tolist(), m[1].scale.tolist(), more.sigma.item()] == [[0.5] * 8, [0.25] * 8, 2]
+    norms = nn.Sequential(*map(norm, ("weight", "gamma", "g", "scale", "bias", "beta")))
+    vitinit.initialize(norms, base="kaiming_uniform")
+    assert [parameter.mean().item() for parameter in norms.parameters()] == [1, 1, 1, 1, 0, 0]
