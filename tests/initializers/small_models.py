@@ -144,11 +144,6 @@ def assert_normal(values: np.ndarray, std: float) -> None:
     assert abs(within - 0.6827) <= SIGMAS * math.sqrt(0.6827 * 0.3173 / n)
 
 
-def softmax(x: np.ndarray) -> np.ndarray:
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
 def qkv_rows(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W_q, W_k, W_v of a timm ViT layer, each heads x d x D, read off the fused weight by row numbers."""
     attn = m.blocks[layer].attn

@@ -183,6 +183,7 @@ def test_what_is_ill_is_found_with_its_numbers(change: Change, key: str, said: s
     report = vitinit.check(model, images())
     found = [f"{one.where}: {one.what}" for one in report.findings if one.key == key]
     assert any(each.startswith(said) for each in found), report.findings
+    assert not report.sound
     assert all(f"usually helps: {one.mend}" in str(report) for one in report.findings)
 
 
@@ -190,7 +191,7 @@ def test_what_is_ill_is_found_with_its_numbers(change: Change, key: str, said: s
 def test_what_is_healthy_gets_no_warning(name: str) -> None:
     model = sound()
     HEALTHY[name](model)
-    assert vitinit.check(model, images()).findings == ()
+    assert vitinit.check(model, images()).sound
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
