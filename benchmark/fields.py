@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from vitinit.initializers.errors import explain
 
 # Strict, so that `true` is no 1. Bounded, so that what is computed with a number holds it: of floats, float32.
 Count = Annotated[int, Field(strict=True, gt=0, le=10**12)]
@@ -33,6 +35,21 @@ class Frozen(BaseModel):
     """Immutable, strict about unknown fields, no NaN."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def parsed(model: type[Model], fields: Any, where: str) -> Model:
+    """Return a model of some fields.
+
+    Raises:
+        VitinitError: they are not its; one line, which begins with `where`.
+    """
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise explain(error, where, model) from None
 
 
 def named(value: Any) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
@@ -66,10 +65,6 @@ RandAugmentConfig = Annotated[str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd
 """Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
 100; others it would pass over."""
 
-OWN_FILE = re.compile(r"(\.py:\w+@[0-9a-f]{7})[0-9a-f]{9}$")
-"""Name of a dataset in somebody's file: tables show the beginning of the digest of its content."""
-
-
 WITH_PATH = {"folder": "PATH", "hf": "NAME"}
 """Datasets that are named with a path, as folder:PATH."""
 
@@ -92,13 +87,9 @@ class DatasetSpec(Frozen):
     """Split for accuracy: `val` is for choosing, and no test image is used then."""
 
     @model_validator(mode="after")
-    def _path_belongs_to_folder(self) -> DatasetSpec:
+    def _consistent(self) -> DatasetSpec:
         if (self.name in WITH_PATH) != (self.path is not None):
             raise ValueError("the datasets 'folder' and 'hf' need a path, no other takes one: folder:PATH, hf:NAME")
-        return self
-
-    @model_validator(mode="after")
-    def _parts_are_there(self) -> DatasetSpec:
         if self.evaluate_on == "val" and self.val_size is None:
             raise ValueError("evaluate_on 'val' needs val_size, the number of images taken from the training split")
         if self.train_draw == "seed" and self.train_size is None:
@@ -111,7 +102,7 @@ class DatasetSpec(Frozen):
 
         For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
         """
-        name = f"{self.name}:{self.path}" if self.path else OWN_FILE.sub(r"\1", self.name)
+        name = f"{self.name}:{self.path}" if self.path else self.name
         parts = [str(self.train_size)] if self.train_size else []
         parts += [f"val {self.val_size}"] if self.val_size else []
         parts += ["redrawn"] if self.train_draw == "seed" else []
@@ -253,18 +244,17 @@ class Recipe(Frozen):
                 f"schedule wsd decays in {self.schedule.decaying(self.epochs)} of {self.epochs} epochs, and "
                 f"{self.warmup_epochs} are warm-up: give it more epochs, or a smaller cooldown"
             )
-        for name, limits in (("crop_scale", self.crop_scale), ("crop_ratio", self.crop_ratio)):
-            if limits and limits[0] > limits[1]:
+        for name in ("crop_scale", "crop_ratio"):
+            if (limits := getattr(self, name)) and limits[0] > limits[1]:
                 raise ValueError(f"{name} is the least and the largest value, not {list(limits)}")
         if self.crop_ratio != Recipe.model_fields["crop_ratio"].default and not self.crop_scale:
             raise ValueError("crop_ratio is the shape of a random resized crop, and crop_scale is off")
-        fields = Recipe.model_fields
-        own = [name for name in ("betas", "eps") if getattr(self, name) != fields[name].default]
-        if own and self.optimizer != ADAMW:
-            raise ValueError(
-                f"{own[0]} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {own[0]}: ...}} "
-                f"where it has one, and {own[0]}: {json.dumps(fields[own[0]].default)} in the recipe"
-            )
+        for name in ("betas", "eps"):
+            if self.optimizer != ADAMW and getattr(self, name) != Recipe.model_fields[name].default:
+                raise ValueError(
+                    f"{name} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {name}: ...}} "
+                    f"where it has one, and {name}: {json.dumps(Recipe.model_fields[name].default)} in the recipe"
+                )
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
         if self.batch_size % self.mix_unit:

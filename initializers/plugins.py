@@ -70,7 +70,7 @@ class Registry(Generic[T]):
     """Whether a value is an entry."""
     collect: bool = False
     """Take every such value of a file. Otherwise files register entries themselves, by a decorator that calls `put`."""
-    check: Callable[[T, str], None] = lambda entry, where: None
+    check: Callable[[T, str], object] = lambda entry, where: None
     """Refuses, by a VitinitError, an entry and where it is from."""
     name: Callable[[T], str] = lambda entry: entry.name  # type: ignore[attr-defined]
     """The name of an entry, where `put` is not told."""

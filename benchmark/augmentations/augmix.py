@@ -35,7 +35,7 @@ class AugMix(Augmentation):
         """
         from timm.data.auto_augment import augment_and_mix_transform
 
-        from vitinit.benchmark.augmentations.operations.timm_draws import NOTHING, recording, seeded_python
+        from vitinit.benchmark.augmentations.operations.carry_out import NOTHING, recording, seeded_python
 
         config = f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}"
         timm = recording(augment_and_mix_transform, config, size)

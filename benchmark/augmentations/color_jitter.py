@@ -30,7 +30,7 @@ class ColorJitter(Augmentation):
             order = torch.randperm(4, generator=generator).tolist()  # torchvision's fourth is hue
             steps = []
             for kind, by in ranges.items():
-                factor = torch.empty(1).uniform_(max(0.0, 1 - by), 1 + by, generator=generator) if by else None
-                steps.append(numbers("nothing") if factor is None else numbers(kind, float(factor)))
+                factor = [float(torch.empty(1).uniform_(max(0.0, 1 - by), 1 + by, generator=generator))] if by else []
+                steps.append(numbers(kind if by else "nothing", *factor))
             drawn.append([steps[place] for place in order if place < 3])
         return np.array(drawn)

@@ -9,11 +9,9 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import ValidationError
 
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen, parsed
 from vitinit.benchmark.spec import AugmentationSpec, Recipe
-from vitinit.initializers.errors import explain
 from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
@@ -78,11 +76,7 @@ def make(spec: AugmentationSpec) -> Augmentation:
     Raises:
         VitinitError: there is no such augmentation, or a parameter is not valid.
     """
-    cls = REGISTRY.get(spec.name)
-    try:
-        return cls.model_validate(spec.params)
-    except ValidationError as error:
-        raise explain(error, f"augmentation {spec.name!r}", cls) from None
+    return parsed(REGISTRY.get(spec.name), spec.params, f"augmentation {spec.name!r}")
 
 
 def resolve(spec: AugmentationSpec) -> AugmentationSpec:

@@ -82,7 +82,7 @@ class Dataset(ABC):
             VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
                 put where.
         """
-        raise VitinitError(f"dataset {self.name} is said to be downloaded, and has no `download`")
+        raise NotImplementedError
 
     @abstractmethod
     def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:

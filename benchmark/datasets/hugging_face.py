@@ -68,12 +68,12 @@ HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets
 def _loaded(spec: DatasetSpec) -> dict[str, Any]:
     import datasets
 
-    name, at, revision = str(spec.path).partition("@")
+    name, _, revision = str(spec.path).partition("@")
     try:
         if Path(name).is_dir():
             found = datasets.load_from_disk(name)
         else:
-            found = datasets.load_dataset(name, revision=revision if at else None)
+            found = datasets.load_dataset(name, revision=revision or None)
     except Exception as error:  # of many types: of the network, the Hub, a file that is damaged
         raise VitinitError(f"dataset {spec.label}: {plain(cause(error), 300)}") from error
     return dict(found) if isinstance(found, dict) else {"train": found}

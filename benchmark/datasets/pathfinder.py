@@ -84,8 +84,11 @@ def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _scenes(random: np.random.RandomState) -> np.ndarray:
     """Paths that keep their distance: pixels, scenes x paths x length x 2 (row, column)."""
-    walks = _walks(POOL, random)
-    walks = walks[_inside(walks) & _apart(walks)]
+    walks = _walks(random)
+    whole = (walks.min((1, 2)) >= 1) & (walks.max((1, 2)) < SIZE - 1)  # in the image, dots included
+    for lag in range(2 * MARGIN, LENGTH):  # and not near itself
+        whole &= (np.abs(walks[:, lag:] - walks[:, :-lag]).max(2) >= MARGIN).all(1)
+    walks = walks[whole]
     chosen = np.zeros((SCENES, PATHS), np.int64)
     placed = np.zeros(SCENES, np.int64)
     taken = np.zeros((SCENES, SIZE + 2 * MARGIN, SIZE + 2 * MARGIN), bool)
@@ -104,41 +107,24 @@ def _scenes(random: np.random.RandomState) -> np.ndarray:
     return walks[chosen[placed == PATHS]]
 
 
-def _walks(count: int, random: np.random.RandomState) -> np.ndarray:
-    """Smooth curves of pixels that each touch the next, count x length x 2; they may leave the image.
+def _walks(random: np.random.RandomState) -> np.ndarray:
+    """Smooth curves of pixels that each touch the next, POOL x length x 2; they may leave the image.
 
     A step goes to the rim of a square around the place, 8 units or one pixel away in rows or in columns: the next
     pixel is another one, and a neighbour.
     """
-    start = random.randint(0, SIZE * UNIT, (count, 1, 2), dtype=np.int64)
-    heading = random.randint(0, 8 * UNIT, (count, 1), dtype=np.int64)
+    start = random.randint(0, SIZE * UNIT, (POOL, 1, 2), dtype=np.int64)
+    heading = random.randint(0, 8 * UNIT, (POOL, 1), dtype=np.int64)
     dashes = -(-LENGTH // DASH)
-    turn = random.randint(-BEND, BEND + 1, (count, dashes), dtype=np.int64)
+    turn = random.randint(-BEND, BEND + 1, (POOL, dashes), dtype=np.int64)
     turned = np.repeat(turn, DASH, axis=1)[:, : LENGTH - 1].cumsum(1)
     steps = RIM[(heading + turned) % len(RIM)]
     return np.concatenate([start, start + steps.cumsum(1)], axis=1) // UNIT
 
 
-def _rim() -> np.ndarray:
-    """The 64 points on the rim of a square of 8 units around the origin, in order."""
-    side = np.stack([np.full(2 * UNIT, UNIT), np.arange(-UNIT, UNIT)], axis=1)
-    return np.concatenate([side, side[:, ::-1] * [-1, 1], -side, side[:, ::-1] * [1, -1]])
-
-
-RIM = _rim()
-
-
-def _inside(walks: np.ndarray) -> np.ndarray:
-    """Return a mask of the curves that stay in the image, dots included."""
-    return (walks.min((1, 2)) >= 1) & (walks.max((1, 2)) < SIZE - 1)
-
-
-def _apart(walks: np.ndarray) -> np.ndarray:
-    """Return a mask of the curves that do not come near themselves."""
-    apart = np.ones(len(walks), bool)
-    for lag in range(2 * MARGIN, walks.shape[1]):
-        apart &= (np.abs(walks[:, lag:] - walks[:, :-lag]).max(2) >= MARGIN).all(1)
-    return apart
+SIDE = np.stack([np.full(2 * UNIT, UNIT), np.arange(-UNIT, UNIT)], axis=1)
+RIM = np.concatenate([SIDE, SIDE[:, ::-1] * [-1, 1], -SIDE, SIDE[:, ::-1] * [1, -1]])
+"""The 64 points on the rim of a square of 8 units around the origin, in order."""
 
 
 def _dots(paths: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

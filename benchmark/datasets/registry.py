@@ -5,23 +5,13 @@ A package names its own in the entry point group `vitinit.datasets`, as package.
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.fields import is_folder_name
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import DATASETS, Registry
-
-
-def _check(dataset: Dataset, where: str) -> None:
-    if not is_folder_name(dataset.name):  # it becomes part of a folder's
-        allowed = "letters, digits, '-', '_' and '.'"
-        raise VitinitError(f"{where}: the dataset's name {dataset.name!r} is to be {allowed}")
-    _ = dataset.main_metric
-
 
 REGISTRY: Registry[Dataset] = Registry(
     "dataset",
@@ -30,7 +20,7 @@ REGISTRY: Registry[Dataset] = Registry(
     wanted="a Dataset",
     accepts=lambda value: isinstance(value, Dataset),
     collect=True,
-    check=_check,
+    check=lambda dataset, _: dataset.main_metric,
     order=lambda dataset: (dataset.images or (float("inf"),))[0],
 )
 
@@ -46,16 +36,11 @@ def get(name: str) -> Dataset:
     Raises:
         VitinitError: There is none.
     """
-    return _own(name) if plugins.is_pinned(name) else REGISTRY.get(name)
-
-
-@cache
-def _own(name: str) -> Dataset:
-    """The dataset of somebody's file."""
+    if not plugins.is_pinned(name):
+        return REGISTRY.get(name)
     found = plugins.load(name)
     if not isinstance(found, Dataset):
         raise VitinitError(f"dataset {name} is no Dataset: name an instance, such as MINE = MyData(name='mine')")
-    _ = found.main_metric
     return found
 
 

@@ -7,6 +7,7 @@ numbers are those that numpy promises never to change, so that the images are th
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,7 +25,7 @@ OBJECTS = (3, 5)
 RADIUS = (4 * UNIT, 8 * UNIT)
 """Least and largest radius of a disc; a square or a triangle has the area of a disc."""
 DIRECTIONS = np.array(
-    [(5, 0), (0, 5), (-5, 0), (0, -5), (3, 4), (3, -4), (-3, 4), (-3, -4), (4, 3), (4, -3), (-4, 3), (-4, -3)]
+    [(5, 0), (0, 5), (-5, 0), (0, -5), *product((3, -3), (4, -4)), *product((4, -4), (3, -3))],
 )
 """Rows and columns of twelve vectors of length 5: where a triangle points, how a square is turned, stripes too."""
 STRIPE = (2 * UNIT, 4 * UNIT)

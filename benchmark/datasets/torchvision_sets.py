@@ -1,4 +1,7 @@
-"""Datasets of torchvision, a row each: it downloads them, checks their md5 sums and knows their splits."""
+"""Datasets of torchvision, the rows of `torchvision_sets.yaml`: it downloads them and knows their splits.
+
+It checks their md5 sums, too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.benchmark.datasets.registry import REGISTRY
+from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain
@@ -118,67 +123,10 @@ def _one_line(failed: str, way_out: str) -> Iterator[None]:
         raise VitinitError(f"{failed} ({said}); {way_out}") from error
 
 
-CIFAR10 = TorchvisionSet(
-    name="cifar10",
-    kind="CIFAR10",
-    train=({"train": True},),
-    test=({"train": False},),
-    images=(50_000, 10_000),
-    classes=10,
-    statistics=((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    files=("cifar-10-batches-py",),
-)
-CIFAR100 = TorchvisionSet(
-    name="cifar100",
-    kind="CIFAR100",
-    train=({"train": True},),
-    test=({"train": False},),
-    images=(50_000, 10_000),
-    classes=100,
-    statistics=((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
-    files=("cifar-100-python",),
-)
-SVHN = TorchvisionSet(
-    name="svhn",
-    kind="SVHN",
-    images=(73_257, 26_032),
-    classes=10,
-    statistics=((0.4376821, 0.4437697, 0.47280442), (0.19803012, 0.20101562, 0.19703614)),
-    files=("train_32x32.mat", "test_32x32.mat"),
-)
-"""The images that it calls extra are not used."""
-STL10 = TorchvisionSet(name="stl10", kind="STL10", images=(5_000, 8_000), classes=10, files=("stl10_binary",))
-"""The images without labels are not used."""
-FLOWERS = TorchvisionSet(
-    name="flowers",
-    kind="Flowers102",
-    train=({"split": "train"}, {"split": "val"}),
-    images=(2_040, 6_149),
-    classes=102,
-    files=("flowers-102/jpg", "flowers-102/imagelabels.mat", "flowers-102/setid.mat"),
-)
-"""Trained on the published training and validation images together, as is customary where it is learned from."""
-PETS = TorchvisionSet(
-    name="pets",
-    kind="OxfordIIITPet",
-    train=({"split": "trainval"},),
-    images=(3_680, 3_669),
-    classes=37,
-    files=("oxford-iiit-pet/images", "oxford-iiit-pet/annotations"),
-)
-FOOD101 = TorchvisionSet(
-    name="food101",
-    kind="Food101",
-    images=(75_750, 25_250),
-    classes=101,
-    files=("food-101/images", "food-101/meta"),
-)
-EUROSAT = TorchvisionSet(
-    name="eurosat",
-    kind="EuroSAT",
-    train=({},),
-    test=(),
-    images=(21_600, 5_400),
-    classes=10,
-    files=("eurosat/2750",),
-)
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+ROWS = Path(__file__).with_suffix(".yaml")
+for _name, _row in read(ROWS).items():
+    REGISTRY.put(TorchvisionSet(name=_name, **{field: _tuples(value) for field, value in _row.items()}), ROWS.name)

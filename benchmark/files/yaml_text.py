@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 
 class _Loader(yaml.SafeLoader):
@@ -41,7 +41,10 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise VitinitError(f"cannot read {path}: {error}") from None
     except yaml.YAMLError as error:
-        raise VitinitError(f"{path} is not YAML: {_where(error)}") from None
+        where = str(error)
+        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark):
+            where = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+        raise VitinitError(f"{path} is not YAML: {where}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
     if not isinstance(loaded, dict):
@@ -49,10 +52,12 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _where(error: yaml.YAMLError) -> str:
-    """Return the position and kind of a YAML error, without the text of the line, which may be anything."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return str(error).replace('in "<unicode string>", ', "")
-    said = f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {error.problem}"
-    begun = error.context_mark
-    return f"{said}, {error.context} from line {begun.line + 1} on" if begun and error.context else said
+def read(path: Path) -> dict[str, Any]:
+    """Return the content of a YAML file.
+
+    Raises:
+        VitinitError: it cannot be read, or holds no mapping.
+    """
+    with os_errors(f"cannot read {path}"):
+        content = path.read_bytes()
+    return mapping(content, path)

@@ -40,18 +40,18 @@ def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec 
     """
     try:
         for part in filter(None, (base, method)):
-            _check_fit(model, part.name, part.model_dump_json())
+            _check_fit(model, part.model_dump_json())
     except VitinitError as error:
         return str(error) if model.by_name else str(error).replace(type(empty_model(model)).__name__, model.label)
     return ""
 
 
 @cache
-def _check_fit(model: BaseModelSpec, name: str, initializer_json: str) -> None:
+def _check_fit(model: BaseModelSpec, initializer_json: str) -> None:
     from vitinit.initializers import registry
 
-    part = registry.build(name, InitializerSpec.model_validate_json(initializer_json).params)
-    part.check(empty_model(model))
+    spec = InitializerSpec.model_validate_json(initializer_json)
+    registry.build(spec.name, spec.params).check(empty_model(model))
 
 
 @cache

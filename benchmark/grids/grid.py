@@ -9,18 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.fields import is_folder_name
+from vitinit.benchmark.fields import is_folder_name, parsed
+from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.fitting import misfit, resolve_initializer, sources
-from vitinit.benchmark.grids.parts import HERE, check_recipe, read, resolve_dataset, resolve_model, resolve_recipe
+from vitinit.benchmark.grids.parts import HERE, check_recipe, resolve_dataset, resolve_model, resolve_recipe
 from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import BrokenFile, VitinitError, explain, unknown_name
+from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 PARTS = ("dataset", "model", "recipe")
 Values = dict[str, dict[str, Any]]
@@ -59,10 +58,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
     if not is_folder_name(path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
     content = _with_content(read(path), path.parent)
-    try:
-        file = GridFile.model_validate(content)
-    except ValidationError as error:
-        raise explain(error, f"grid file {path}", GridFile) from None
+    file = parsed(GridFile, content, f"grid file {path}")
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
     found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path.stem)]

@@ -7,25 +7,24 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.fields import parsed
+from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, explain, os_errors, unknown_name
+from vitinit.initializers.errors import VitinitError, unknown_name
 
 HERE = Path(__file__).parents[1]
 
 
 @cache
-def recipes() -> list[str]:
-    """Names of the recipes that ship with the benchmark."""
-    return sorted(path.stem for path in (HERE / "recipes").glob("*.yaml"))
+def recipes() -> dict[str, dict[str, Any]]:
+    """The recipes that ship with the benchmark, by name, as fields."""
+    return {path.stem: read(path) for path in sorted((HERE / "recipes").glob("*.yaml"))}
 
 
 def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
@@ -36,10 +35,7 @@ def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
     known = datasets.get(before if colon and before in datasets.names() else name)
     if colon:
         fields |= {"name": known.name, "path": path}
-    try:
-        spec = DatasetSpec.model_validate(fields)
-    except ValidationError as error:
-        raise explain(error, f"dataset {name!r}", DatasetSpec) from None
+    spec = parsed(DatasetSpec, fields, f"dataset {name!r}")
     known.training_images(spec)
     return spec
 
@@ -60,10 +56,7 @@ def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
         if str(preset) not in presets:
             raise unknown_name("model", str(preset), presets)
         explicit = {**presets[str(preset)], **explicit}
-    try:
-        spec = models.spec_of(explicit)
-    except ValidationError as error:
-        raise explain(error, "model", models.get(explicit.get("arch", models.DEFAULT))) from None
+    spec = parsed(models.family_of(explicit), explicit, "model")
     spec.check()
     return spec
 
@@ -77,30 +70,12 @@ def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
     name = str(named.get("name"))
     if name not in recipes():
         raise unknown_name("recipe", name, recipes())
+    recipe = parsed(Recipe, {**recipes()[name], **named}, f"recipe {name!r}")
     try:
-        recipe = Recipe.model_validate({**_shipped(name), **named})
         optimizers.check(recipe)
         return recipe.model_copy(update={"augment": tuple(map(augmentations.resolve, recipe.augment))})
-    except ValidationError as error:
-        raise explain(error, f"recipe {name!r}", Recipe) from None
     except VitinitError as error:
         raise VitinitError(f"recipe {name!r}: {error}") from None
-
-
-@cache  # hundreds of rows of a grid share a few recipes
-def _shipped(name: str) -> dict[str, Any]:
-    return read(HERE / "recipes" / f"{name}.yaml")
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the content of a YAML file.
-
-    Raises:
-        VitinitError: it cannot be read, or holds no mapping.
-    """
-    with os_errors(f"cannot read {path}"):
-        content = path.read_bytes()
-    return mapping(content, path)
 
 
 def check_recipe(spec: RunSpec) -> None:

@@ -162,10 +162,6 @@ class Sources:
     chosen: Tensor
     val: Tensor
 
-    def its_statistics(self, size: int) -> Statistics:
-        """The statistics; where the images have to tell, at this size."""
-        return self.statistics or statistics(self.train, size)
-
 
 @dataclass(frozen=True)
 class Data:

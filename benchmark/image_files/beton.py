@@ -28,7 +28,7 @@ import torch
 from vitinit.benchmark.datasets.folder import folders
 from vitinit.benchmark.datasets.load import sources
 from vitinit.benchmark.files.atomic import sync_folder, write_atomically
-from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split
+from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split, statistics
 from vitinit.benchmark.image_files.images import by_class
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
@@ -62,7 +62,8 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
     kind = f"--image-size {size}" if size else "--jpeg"
     how = f"run 'vitinit data prepare {shlex.quote(name)} {kind}{subset} --data-dir {shlex.quote(str(data_dir))}'"
     if not (folder / MANIFEST).is_file():
-        raise VitinitError(f"{described(spec, size)} is not prepared for FFCV in {data_dir}: {how}")
+        of = f" at {size} px" if size else ", in JPEGs to be cropped,"
+        raise VitinitError(f"{spec.label}{of} is not prepared for FFCV in {data_dir}: {how}")
     with os_errors("cannot read the prepared dataset"):
         found = json.loads((folder / MANIFEST).read_text())
         if found["names"] != names_digest(spec):
@@ -74,11 +75,6 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
     train, held_out = (Split(None, each) for each in labels.tensor_split([found["train"]]))
     classes, mean, std = (tuple(found[each]) for each in ("classes", "mean", "std"))
     return Data(train, held_out, classes, mean, std, found["checksum"], image_size, folder / BETON, jpegs)
-
-
-def described(spec: DatasetSpec, image_size: int | None) -> str:
-    """The dataset and what is made of it, in words."""
-    return f"{spec.label} at {image_size} px" if image_size else f"{spec.label}, in JPEGs to be cropped,"
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -151,7 +147,7 @@ def prepare_beton(
         raise VitinitError(missing)
     splits, checksum = (opened.train.part(opened.chosen), opened.test), hashlib.sha256()
     labels = torch.cat([split.labels for split in splits]).numpy()
-    mean, std = opened.its_statistics(image_size or STATISTICS_SIZE)
+    mean, std = opened.statistics or statistics(opened.train, image_size or STATISTICS_SIZE)
     if not image_size:
         checksum.update(str(JPEG).encode())
 

@@ -69,11 +69,6 @@ class BaseModelSpec(Frozen):
     def _as_recorded(self) -> dict[str, Any]:
         return {**self.__dict__, **self.also_recorded}
 
-    @classmethod
-    def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Fields as a record has them, from those of a grid, which may be shorter."""
-        return dict(fields)
-
     def check(self) -> None:
         """Refuse what only its library tells; imports it if it must.
 

@@ -13,9 +13,6 @@ from vitinit.benchmark.models.named import NamedModel
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import MODELS, Registry, concrete
 
-DEFAULT = "vit"
-"""Family of a spec that names no `arch`."""
-
 
 def _is_family(value: object) -> bool:
     """Return True for a concrete family, False for a shared base class."""
@@ -31,7 +28,6 @@ REGISTRY: Registry[type[BaseModelSpec]] = Registry(
     collect=True,
     name=lambda family: family.name(),
 )
-get = REGISTRY.get
 families = REGISTRY.by_name
 """All families by `arch`, in the order of the names."""
 
@@ -49,14 +45,23 @@ def presets() -> dict[str, dict[str, Any]]:
     }
 
 
-def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
-    """A spec of the family that `arch` names, from its fields or as a record holds them.
+def family_of(fields: Mapping[str, Any]) -> type[BaseModelSpec]:
+    """The family that the field `arch` names.
 
     Raises:
         VitinitError: there is no such family.
-        ValidationError: it has no such field, or no such value.
     """
-    arch = fields.get("arch", DEFAULT)
+    arch = fields.get("arch", "vit")
     if not isinstance(arch, str):
         raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")
-    return get(arch).model_validate(dict(fields))
+    return REGISTRY.get(arch)
+
+
+def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """A spec of its family, from fields as a record holds them.
+
+    Raises:
+        VitinitError: as `family_of`.
+        ValidationError: the family has no such field, or no such value.
+    """
+    return family_of(fields).model_validate(dict(fields))

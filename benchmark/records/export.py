@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.records.record import Outcome, RunRecord
+from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
 
@@ -35,31 +35,29 @@ def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[
     """
     import pandas as pd
 
-    runs, epochs, unread = tables(store, studies)
-    written = [(out / "runs.csv", runs), (out / "epochs.csv", epochs)]
-    for path, rows in written:
+    *found, unread = tables(store, studies)
+    written = []
+    for path, rows in zip((out / "runs.csv", out / "epochs.csv"), found, strict=True):
         with os_errors(f"cannot write {path}"):
             out.mkdir(parents=True, exist_ok=True)
             write_atomically(path, pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\r\n").encode())
-    return [(path, len(rows)) for path, rows in written], unread
+        written.append((path, len(rows)))
+    return written, unread
 
 
 def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], list[str]]:
     """The rows of both tables, failed and skipped runs in the first, with their reason; and what cannot be read."""
-    runs: list[Row] = []
-    epochs: list[Row] = []
-    unread: list[str] = []
+    runs, epochs, unread = list[Row](), list[Row](), list[str]()
     for study in studies:
         contents = store.read(study)
         unread += contents.problems
+        for outcomes in (contents.done, contents.failed, contents.skipped):
+            runs += map(_row, outcomes.values())
         for record in contents.done.values():
-            runs.append(_row(record, None))
             run: Row = {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed}
             for epoch in record.history:
                 fields = {name: value for name, value in epoch if name not in ("metrics", "headline")}
                 epochs.append({**run, **fields, **epoch.metrics})
-        runs += [_row(failed, f"{failed.error}: {failed.message}") for failed in contents.failed.values()]
-        runs += [_row(skipped, skipped.reason) for skipped in contents.skipped.values()]
     return runs, epochs, unread
 
 
@@ -74,13 +72,17 @@ def flatten(values: dict[str, Any], prefix: str = "") -> Row:
     return row
 
 
-def _row(outcome: Outcome, reason: str | None) -> Row:
+def _row(outcome: Outcome) -> Row:
     first = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
-    row: Row = {**first, "reason": reason, **flatten(outcome.spec.model_dump(mode="json"))}
+    row: Row = {**first, "reason": None, **flatten(outcome.spec.model_dump(mode="json"))}
     if isinstance(outcome, RunRecord):
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
         row |= ({} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}) | outcome.last.metrics
+    elif isinstance(outcome, SkipRecord):
+        row["reason"] = outcome.reason
+    else:
+        row["reason"] = f"{outcome.error}: {outcome.message}"
     row |= flatten(outcome.model_dump(mode="json", exclude=LEFT_OUT))
     for group in ("method", "init.pseudo_input", "init.real_images", "init.placebo"):
         row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own

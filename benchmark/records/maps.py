@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import maps_folder, maps_path
+from vitinit.benchmark.records.store import maps_path
 from vitinit.initializers.errors import VitinitError, plain
 
 
@@ -76,8 +76,8 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
 
 def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
     """Every file of maps in a study: how many belong to a record and are whole, and a line for each other one."""
-    begun, invalid = root / study / "unfinished", list[str]()
-    files = [path for path in maps_folder(root, study).glob("*.npz") if not (begun / path.stem).exists()]
+    folder, invalid = root / study, list[str]()
+    files = [path for path in folder.glob("maps/*.npz") if not (folder / "unfinished" / path.stem).exists()]
     for path in sorted(files):
         if path.stem not in done:
             invalid.append(f"{path}: attention maps without a record")

@@ -252,17 +252,14 @@ class RunRecord(_Outcome):
             raise ValueError(f"history does not hold epochs 1 to {recipe.epochs}")
         if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
             raise ValueError(f"dataset does not hold the number of images of {on!r} alone, which it is evaluated on")
-        images = getattr(self.dataset, on)
-        results = {f"{on}_loss", f"{on}_{self.last.field}"} | (
-            {"ema_loss", "ema_score"} if recipe.ema is not None else set()
-        )
-        evaluated = recipe.evaluated_epochs
+        images, evaluated = getattr(self.dataset, on), recipe.evaluated_epochs
+        averaged = [] if recipe.ema is None else ["ema_loss", "ema_score"]
         for row in self.history:
-            measured = row.epoch in evaluated
+            results = [*averaged, f"{on}_loss", f"{on}_{self.last.field}"] if row.epoch in evaluated else []
             held = {name for name in RESULTS if getattr(row, name) is not None}
-            fits = row.score is not None and row.headline == self.last.headline if measured else not row.metrics
-            if held != (results if measured else set()) or not fits:
-                names = ", ".join(sorted(results)) if measured else "no result"
+            fits = row.score is not None and row.headline == self.last.headline if results else not row.metrics
+            if held != {*results} or not fits:
+                names = ", ".join(sorted(results)) or "no result"
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
             right = (row.value("top1") or 0) * images / 100
             if abs(right - round(right)) > 1e-6:
@@ -270,8 +267,9 @@ class RunRecord(_Outcome):
         if self.correct is not None:
             bits = "".join(f"{byte:08b}" for byte in base64.b64decode(self.correct))
             if not 0 <= len(bits) - images < 8 or bits[:images].count("1") != round(right):
-                top1 = self.last.value("top1")
-                raise ValueError(f"correct does not hold the {top1} % of {images} images that {on}_top1 has")
+                raise ValueError(
+                    f"correct does not hold the {self.last.value('top1')} % of {images} images that {on}_top1 has"
+                )
         if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
             raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
         return self
@@ -312,8 +310,7 @@ class RunRecord(_Outcome):
         averaged = AVERAGED + self.last.metric
         metric = averaged if metric == "ema_score" else metric
         if self.last.value(metric) is None:
-            names = dict.fromkeys([self.last.field, *self.last.metrics, averaged])
-            held = ", ".join(name for name in names if self.last.value(name) is not None)
+            held = ", ".join([self.last.field, *self.last.metrics])
             raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
         other = self.model_copy()
         other._metric = metric
@@ -379,7 +376,7 @@ def to_bytes(outcome: Outcome) -> bytes:
     try:
         OUTCOME.validate_json(body, strict=True)
     except ValidationError as error:
-        raise explain(error, f"{outcome.status} run {outcome.run_id}") from None
+        raise explain(error, f"refusing to write {outcome.status} run {outcome.run_id}") from None
     content = body.removesuffix(b"\n}")
     return content + _MARK + _digest(content) + _END
 

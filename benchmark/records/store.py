@@ -23,7 +23,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, ValidationError
 
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
 from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
@@ -48,12 +48,7 @@ LAYOUT = "LAYOUT"
 
 def maps_path(root: Path, study: str, run_id: str) -> Path:
     """Return the path of the attention maps of a run, which may have kept none."""
-    return maps_folder(root, study) / f"{run_id}.npz"
-
-
-def maps_folder(root: Path, study: str) -> Path:
-    """Return the folder of the attention maps of a study; it exists only if a run has kept some."""
-    return root / study / "maps"
+    return root / study / "maps" / f"{run_id}.npz"
 
 
 def weights_path(root: Path, study: str, run_id: str, ema: bool = False) -> Path:
@@ -131,10 +126,7 @@ class Store:
             VitinitError: the folder cannot be written, or the outcome does not validate.
         """
         path = self._path(outcome.study, outcome.run_id, outcome.status)
-        try:
-            content = to_bytes(outcome)
-        except VitinitError as error:
-            raise VitinitError(f"refusing to write {path}: {error}") from None
+        content = to_bytes(outcome)
         with os_errors(f"cannot write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
             _set_aside_invalid(path)
@@ -225,9 +217,6 @@ class Store:
         for path in filter(os.path.lexists, paths):
             with os_errors(f"cannot rename {path}"):
                 moved.append(_aside(path, "superseded"))
-        if moved:
-            with contextlib.suppress(OSError):  # the names are right already; only a power cut could undo them
-                sync_folder(self.root / study)
         return moved
 
     def survey(self, study: str) -> tuple[int, list[str]]:

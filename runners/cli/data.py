@@ -43,7 +43,7 @@ def prepare(
     from vitinit.benchmark.datasets import load as datasets
     from vitinit.benchmark.datasets import registry
     from vitinit.benchmark.grids.parts import resolve_dataset
-    from vitinit.benchmark.image_files.beton import described, prepare_beton
+    from vitinit.benchmark.image_files.beton import prepare_beton
 
     spec, folder = resolve_dataset({"name": name, "train_size": train_size}), datasets.data_dir(data_dir)
     if reason := registry.unavailable(spec, folder):
@@ -55,4 +55,4 @@ def prepare(
     with Progress() as progress:
         task = progress.add_task(printable(f"writing {spec.label}"))
         made = prepare_beton(spec, size, folder, lambda done, total: progress.update(task, completed=done, total=total))
-    console.print(f"{described(spec, size)} is in {made}")
+    console.print(f"{spec.label} is in {made}")

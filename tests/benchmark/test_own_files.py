@@ -107,7 +107,7 @@ def test_a_dataset_of_a_file_is_opened_and_its_label_tells_contents_apart(folder
     (images, labels), _, classes = datasets.get(spec.name).read(Path())
     assert classes == ("dark", "light")
     assert np.array_equal(images[:, 0, 0, 0] == 200, labels == 1)
-    assert spec.label == spec.name[:-9]
+    assert spec.label == spec.name
     (folder / "own_data.py").write_text(DATA.replace("200", "100"))
     assert specs(folder)["Base", "vit"].dataset.label != spec.label
     (folder / "own_data.py").write_text(DATA.replace('name="grey"', 'name="grey", metric="calibration_error"'))

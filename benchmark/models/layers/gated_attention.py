@@ -26,19 +26,16 @@ class FusedGPSA(GPSA):
     left_out: Term | None = None
     """One of the two terms: the other then has all of the attention. See `leaving_out`."""
 
-    def share_H(self) -> Tensor:
-        """Share of positional attention, H."""
-        if self.left_out is None:
-            return self.gating_param.sigmoid()
-        return torch.full_like(self.gating_param, float(self.left_out == "content"))
-
     def forward(self, x_BND: Tensor) -> Tensor:
         """B x N x D in and out."""
         batch, tokens, width = x_BND.shape
         query, key = self.qk(x_BND).view(batch, tokens, 2, self.num_heads, -1).permute(2, 0, 3, 1, 4)
         value_BHNd = self.v(x_BND).view(batch, tokens, self.num_heads, -1).transpose(1, 2)
         position_HNN = self.pos_proj(self.rel_indices[0]).permute(2, 0, 1).softmax(-1)
-        gate_HNN = self.share_H()[:, None, None]
+        share_H = self.gating_param.sigmoid()  # of positional attention
+        if self.left_out:
+            share_H = torch.full_like(share_H, float(self.left_out == "content"))
+        gate_HNN = share_H[:, None, None]
         content_BHNd = F.scaled_dot_product_attention(query, key, value_BHNd)
         local_BHNd = torch.einsum("hnm,bhmd->bhnd", gate_HNN * position_HNN, value_BHNd)
         mixed_BHNd = (1 - gate_HNN) * content_BHNd + local_BHNd
