@@ -71,15 +71,12 @@ def _lambda_and_box(
     draws.rand()  # timm's probability of mixing at all, which is 1
     cut = draws.rand() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
     if not cut:
-        return float(draws.beta(recipe.mixup, recipe.mixup)), None
-    side = int(size * np.sqrt(1 - float(draws.beta(recipe.cutmix, recipe.cutmix))))
-    y, x = int(draws.randint(0, size)), int(draws.randint(0, size))
-    top, bottom, left, right = (min(max(at, 0), size) for at in _around(y, side) + _around(x, side))
-    return 1.0 - (bottom - top) * (right - left) / float(size * size), (top, bottom, left, right)
-
-
-def _around(centre: int, side: int) -> tuple[int, int]:
-    return centre - side // 2, centre + (side + 1) // 2
+        return draws.beta(recipe.mixup, recipe.mixup), None
+    side = int(size * np.sqrt(1 - draws.beta(recipe.cutmix, recipe.cutmix)))
+    y, x = draws.randint(0, size), draws.randint(0, size)
+    corners = y - side // 2, y + (side + 1) // 2, x - side // 2, x + (side + 1) // 2
+    top, bottom, left, right = (min(max(at, 0), size) for at in corners)
+    return 1.0 - (bottom - top) * (right - left) / size**2, (top, bottom, left, right)
 
 
 def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:
@@ -98,21 +95,20 @@ def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int,
     Returns:
         The images.
     """
-    draws, whole = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
-    ours, (channels, height, width) = range(recipe.batch_size)[part], images_BCHW.shape[1:]
-    erased, noise = [], [torch.empty(0)]
-    for place in range(recipe.batch_size):
-        if (box := _erased_box(draws, recipe.random_erasing, height, width)) is None:
-            continue
-        top, left, rows, columns = box
-        drawn = torch.randn((channels, rows, columns), generator=whole)
-        if place in ours:
-            erased.append(images_BCHW[place - ours.start, :, top : top + rows, left : left + columns])
-            noise.append(drawn.flatten())
-    flat = torch.cat(noise)  # sent at once
+    draws, noise = random.Random(derive(seed, "erase", epoch, step)), stream(seed, "erase noise", epoch, step)
+    places, (channels, height, width) = range(recipe.batch_size), images_BCHW.shape[1:]
+    erased, pixels = [], [torch.empty(0)]
+    for place in places:
+        if box := _erased_box(draws, recipe.random_erasing, height, width):
+            top, left, rows, columns = box
+            drawn = torch.randn((channels, rows, columns), generator=noise)
+            if place in places[part]:
+                erased.append(images_BCHW[place - places[part].start, :, top : top + rows, left : left + columns])
+                pixels.append(drawn.flatten())
+    flat = torch.cat(pixels)  # sent at once
     sent = (flat.pin_memory() if images_BCHW.is_cuda else flat).to(images_BCHW.device, non_blocking=True)
-    for pixels, values in zip(erased, sent.split([each.numel() for each in erased]), strict=True):
-        pixels.copy_(values.view_as(pixels))
+    for rectangle, values in zip(erased, sent.split([each.numel() for each in erased]), strict=True):
+        rectangle.copy_(values.view_as(rectangle))
     return images_BCHW
 
 

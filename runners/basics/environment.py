@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -50,20 +51,14 @@ OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
 
-@cache
-def code() -> dict[str, Any]:
-    """The code of this process that can change a number, taken once: files may change while a study runs.
+def code_in(root: Path = ROOT) -> dict[str, Any]:
+    """The code that can change a number.
 
     Returns:
         commit: of the git checkout; None where there is none.
         dirty: whether that code differs from the commit, new files included; None without git.
         source: sha256 over all of it; needs no git.
     """
-    return code_in(ROOT)
-
-
-def code_in(root: Path) -> dict[str, Any]:
-    """Return the commit and state of the checkout at `root`, as `code` does."""
     found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
     # A git hook sets GIT_DIR and the like, which would name another repository.
     env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
@@ -82,6 +77,10 @@ def code_in(root: Path) -> dict[str, Any]:
     except (OSError, subprocess.CalledProcessError):
         pass  # there is no git, or no checkout
     return found
+
+
+code = cache(code_in)
+"""Of this process, taken once: files may change while a study runs."""
 
 
 def source_hash(root: Path = ROOT) -> str:
@@ -118,7 +117,8 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": device_name("cpu"),
         "cpu": {
-            "model": this_cpu_model(),
+            # virtual machines often hide its name
+            "model": cpuinfo("vendor_id|cpu family|model|stepping") or None,
             "capability": torch.backends.cpu.get_cpu_capability(),
             "cores": os.cpu_count(),
         },
@@ -132,15 +132,10 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def physical_memory() -> int:
-    """Return the bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
 def device_name(device: str) -> str:
     """Return the name of the processor, or of the first GPU, as records have it; empty where there is no GPU."""
     if device == "cpu":
-        return _processor().get("model name") or platform.processor() or platform.machine()
+        return cpuinfo("model name") or platform.processor() or platform.machine()
     import torch
 
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
@@ -235,20 +230,11 @@ def flat(environment: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def this_cpu_model() -> str | None:
-    """Vendor and numbers of this machine's x86 processor: virtual machines often hide its name."""
-    processor = _processor()
-    numbers = [processor.get(key) for key in ("vendor_id", "cpu family", "model", "stepping")]
-    return " ".join(filter(None, numbers)) if all(numbers) else None
-
-
-@cache
-def _processor() -> dict[str, str]:
-    """The first processor of /proc/cpuinfo; empty where there is no such file."""
+def cpuinfo(names: str) -> str:
+    """What /proc/cpuinfo says of its first processor under these names, a regular expression; empty without it."""
     path = Path("/proc/cpuinfo")
     block = path.read_text(errors="replace").partition("\n\n")[0] if path.is_file() else ""
-    parts = (line.partition(":") for line in block.splitlines())
-    return {key.strip(): value.strip() for key, _, value in parts}
+    return " ".join(re.findall(rf"^(?:{names})\s*: (.*)", block, re.MULTILINE))
 
 
 def _version(package: str) -> str | None:

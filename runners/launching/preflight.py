@@ -8,7 +8,6 @@ from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, located
 from vitinit.runners.basics.setting import Setting, check_execution
 from vitinit.runners.loaders import open_data
-from vitinit.slurm import jobs as slurm_jobs
 
 
 def preflight(cells: list[Cell], setting: Setting) -> None:
@@ -27,12 +26,11 @@ def preflight(cells: list[Cell], setting: Setting) -> None:
     images: dict[DatasetSpec, int] = {}
     unread: list[VitinitError] = []
     loader, device = setting.execution.loader, setting.execution.device
-    elsewhere = setting.execution.executor == "slurm" and slurm_jobs.current() is None
     for dataset, size, cropped in dict.fromkeys(
         (cell.spec.dataset, cell.spec.model.image_size, cell.spec.recipe.crops) for cell in cells
     ):
         try:
-            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, elsewhere, setting.sharing)
+            data = open_data(dataset, size, setting.data_dir, loader, device, 0, cropped, setting.sharing)
             images[dataset] = len(data.train.labels)
         except Exception as error:  # a dataset of the user's may raise anything
             said = f"dataset {dataset.label}: {type(error).__name__}: {located(error)}"

@@ -6,7 +6,6 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, Literal
 
@@ -25,6 +24,7 @@ from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.crop_and_flip import crop_and_flip, joined, parted
 from vitinit.runners.augmentation.mixing import erase, mix
 from vitinit.runners.loaders.ahead import carried_out
+from vitinit.runners.training.distributed import ALONE, World
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
 """Images at once, by type of device: a GPU is busy with a large batch only."""
@@ -35,28 +35,6 @@ AHEAD_BYTES = 2**28
 TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
 """Bytes of batches that are augmented at once, by type of device: threads of a CPU wait less for one another, and a
 GPU is given one large operation in place of several small ones."""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """One of `size` processes that share the batches of a run; alone by default."""
-
-    rank: int = 0
-    size: int = 1
-
-    def part(self, count: int, unit: int = 1) -> slice:
-        """This process's contiguous part of `count` items; the parts of all ranks cover each item exactly once.
-
-        Args:
-            count: how many items there are.
-            unit: so many neighbours (counted from item 0) always stay in one part.
-        """
-        units = -(-count // unit)
-        first, last = (units * rank // self.size for rank in (self.rank, self.rank + 1))
-        return slice(min(first * unit, count), min(last * unit, count))
-
-
-ALONE = Shard()
 
 
 class Loader(ABC):
@@ -71,7 +49,7 @@ class Loader(ABC):
 
     Attributes:
         name: what records call it.
-        numbers_on: the device on which `read` takes the numbers of images.
+        data: the opened dataset.
         steps: optimiser steps in an epoch.
         image_size: pixels a side.
         device: where the batches are.
@@ -83,22 +61,22 @@ class Loader(ABC):
     """
 
     name: ClassVar[str]
-    numbers_on = torch.device("cpu")
 
-    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
+    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, world: World = ALONE) -> None:
         chunks = recipe.batch_size // recipe.mix_unit
-        if shard.size > chunks:
+        if world.size > chunks:
             raise VitinitError(
-                f"{shard.size} processes cannot share batches of {recipe.batch_size} images: 1 to {chunks} can"
+                f"{world.size} processes cannot share batches of {recipe.batch_size} images: 1 to {chunks} can"
             )
-        self.recipe, self.seed, self.device, self.pins = recipe, seed, device, device.type == "cuda"
+        self.data, self.recipe, self.seed = data, recipe, seed
+        self.device, self.pins = device, device.type == "cuda"
         self.augmentations = augmentations.of_recipe(recipe)
         self.image_size, self.classes = data.image_size, len(data.classes)
         self.steps = len(data.train.labels) // recipe.batch_size
         most = EVALUATION_BYTES // (4 * 3 * data.image_size**2)
         self.evaluation_batch = max(1, min(EVALUATION_BATCH[device.type], most))
-        self.part = shard.part(recipe.batch_size, recipe.mix_unit)
-        self._held_out = shard.part(len(data.held_out.labels))
+        self.part = world.part(recipe.batch_size, recipe.mix_unit)
+        self._held_out = world.part(len(data.held_out.labels))
         self._labels = data.train.labels.to(device)
         self._held_out_labels = data.held_out.labels[self._held_out].to(device)
         self.dense = self._labels.ndim > 1
@@ -123,7 +101,7 @@ class Loader(ABC):
 
         Args:
             split: the whole of it.
-            batches: numbers B of each, on `numbers_on`; all batches but the last are equally large.
+            batches: numbers B of each; all batches but the last are equally large.
             epoch: that they are trained on in; a loader that crops images as it decodes them crops for it. None: plain.
         """
 
@@ -133,7 +111,7 @@ class Loader(ABC):
         All of augmentation is on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
         """
         size, steps = self.recipe.batch_size, range(first_step, self.steps)
-        order = self.order(epoch)[first_step * size : self.steps * size].to(self.numbers_on, non_blocking=True)
+        order = self.order(epoch)[first_step * size : self.steps * size]
         batches = order.view(-1, size)[:, self.part].unbind()
         numbered = zip(steps, self.read("train", batches, epoch), batches, strict=False)
 
@@ -161,7 +139,7 @@ class Loader(ABC):
 
     def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the images that accuracy is measured on, in file order."""
-        numbers = torch.arange(self._held_out.start, self._held_out.stop, device=self.numbers_on)
+        numbers = torch.arange(self._held_out.start, self._held_out.stop)
         batches = numbers.split(self.evaluation_batch) if len(numbers) else ()
         labels = self._held_out_labels.split(self.evaluation_batch)
         for images, labels_B in zip(self.read("held_out", batches), labels, strict=False):
@@ -169,7 +147,7 @@ class Loader(ABC):
 
     def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
-        (images,) = self.read(split, [numbers.to(self.numbers_on)])
+        (images,) = self.read(split, [numbers])
         return self.normalise(images)
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
@@ -183,8 +161,6 @@ class Loader(ABC):
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
         """The first part of augmentation. Draws are of batches: each process draws for the whole of it."""
-        if not (self.recipe.crop_padding or self.recipe.hflip):
-            return images_BCHW
         return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
 
     def drawn(

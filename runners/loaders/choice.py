@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import torch
@@ -13,7 +14,6 @@ from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_bet
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
-from vitinit.runners.basics.environment import physical_memory
 
 RESIDENT_SHARE = 0.25
 """`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
@@ -29,7 +29,6 @@ def open_data(
     device: str = "cpu",
     seed: int = 0,
     cropped: bool = False,
-    elsewhere: bool = False,
     runs: int = 1,
 ) -> Data:
     """Open a dataset for a loader; of those that are not resident no image is decoded.
@@ -37,7 +36,6 @@ def open_data(
     The images of a streamed dataset (ImageNet), or of one that the recipe crops (`cropped`), are decoded in their own
     size in every epoch: by FFCV where they are prepared for it, else from their files. The seed is the run's: it
     matters where the spec redraws the training images.
-    What is to run `elsewhere`, as a job of a cluster, has the limits on memory of that job, not those of this process.
     Of `runs` that share the device each holds images of its own.
 
     Raises:
@@ -57,7 +55,7 @@ def open_data(
         loader = "ffcv" if prepared else "full-size"
     if loader == "auto":
         size = datasets.decoded_size(spec, image_size, data_dir)
-        memory, share = device_memory(device, elsewhere), min(RESIDENT_SHARE, SHARED / runs)
+        memory, share = device_memory(device), min(RESIDENT_SHARE, SHARED / runs)
         loader = "resident" if size <= share * memory else "ffcv"
         why = (
             f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of the "
@@ -73,26 +71,9 @@ def open_data(
         raise VitinitError(f"{why}{error}") from None
 
 
-def device_memory(device: str, elsewhere: bool = False) -> int:
-    """Bytes of memory of a device, at most those that this process may take here: images are decoded there.
-
-    Where the GPU is another machine's (a job is being handed over), those of this one.
-    """
-    memory = [physical_memory(), *([] if elsewhere else cgroup_limits())]
+def device_memory(device: str) -> int:
+    """Bytes of memory of a device, at most those of this machine: images are decoded there."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if device.startswith("cuda") and torch.cuda.is_available():
-        memory.append(torch.cuda.get_device_properties(torch.device(device)).total_memory)
-    return min(memory)
-
-
-def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Bytes that this process's control group, and each one above it, may take (Linux; versions 1 and 2)."""
-    limits = []
-    for line in own.read_text().splitlines() if own.is_file() else ():
-        _, controllers, path = line.split(":", 2)
-        top, file = (root / "memory", "memory.limit_in_bytes") if controllers else (root, "memory.max")
-        group = top / path.strip("/")
-        for folder in (group, *group.parents) if controllers in ("", "memory") else ():
-            if folder.is_relative_to(top) and (folder / file).is_file():
-                text = (folder / file).read_text().strip()
-                limits += [int(text)] if text.isdigit() else []  # else `max`
-    return limits
+        return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return memory

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from queue import Empty
@@ -24,15 +25,11 @@ from ffcv.pipeline.compiler import Compiler
 from ffcv.pipeline.operation import Operation
 from torch import Tensor
 
-from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import damaged, threads_kept
-from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive
-from vitinit.runners.loaders.base import ALONE, Loader, Shard
+from vitinit.runners.loaders.base import Loader
 
-SILENT_S = 300.0
-"""After so many seconds without a batch, a run fails: FFCV itself would wait for ever."""
 POLL_S = 0.2
 
 
@@ -45,52 +42,38 @@ class FfcvLoader(Loader):
 
     name: ClassVar[str] = "ffcv"
 
-    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
-        """See `Loader`.
-
-        Raises:
-            VitinitError: FFCV does not take the file, or more processes than can share a batch.
-        """
-        super().__init__(data, recipe, seed, device, shard)
-        self._data = data
-        self._plain: tuple[Any, ...] = ("pixels",)
-        self._cropped: tuple[Any, ...] | None = None
-        if data.jpegs:
-            self._plain = "centre", self.image_size, recipe.crop_pct
-        if data.jpegs and recipe.crop_scale:
-            self._cropped = "random", self.image_size, recipe.crop_scale, recipe.crop_ratio
-        self._file(self._plain)
-
-    def _file(self, decoder: tuple[Any, ...]) -> Ffcv:
-        assert self._data.file
-        # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
-        # records that.
-        try:
-            return opened(self._data.file, *decoder)
-        except Exception as error:  # of many types
-            raise damaged(self._data.file, f"FFCV says {plain(str(error), 200)}") from error
-
     def read(
         self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
     ) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, in main memory; for a GPU the channels are last there.
 
         Raises:
-            VitinitError: FFCV fails or is silent for SILENT_S.
+            VitinitError: FFCV does not take the file, or fails as it reads.
         """
         if not batches:
             return
-        first = 0 if split == "train" else len(self._data.train.labels)
+        data, recipe, file = self.data, self.recipe, self.data.file
+        assert file
+        first = 0 if split == "train" else len(data.train.labels)
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
-        ffcv, reading = self._file(self._plain), None
-        if epoch is not None and self._cropped:
-            ffcv = self._file(self._cropped)
+        decoder: tuple[Any, ...] = ("pixels",)
+        if data.jpegs and recipe.crop_scale and epoch is not None:
+            decoder = "random", self.image_size, recipe.crop_scale, recipe.crop_ratio
             seeds = [derive(self.seed, "augment", epoch, number) % 2**32 for number in numbers.tolist()]
             numbers |= np.array(seeds, np.uint64) << np.uint64(32)
+        elif data.jpegs:
+            decoder = "centre", self.image_size, recipe.crop_pct
+        # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
+        # records that.
+        try:
+            ffcv = opened(file, *decoder)
+        except Exception as error:  # of many types
+            raise damaged(file, f"FFCV says {plain(str(error), 200)}") from error
         ffcv.batch_size = len(batches[0])
+        reading = None
         try:
             with threads_kept():
-                reading = Reading(ffcv, numbers, self._data, self.pins)
+                reading = Reading(ffcv, numbers, self.pins)
                 images_BCHW = reading.next()  # by now its thread has set the numbers of threads
             yield images_BCHW
             for _ in batches[1:]:
@@ -148,18 +131,16 @@ def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
 
 
 class Reading(EpochIterator):
-    """FFCV's thread that reads batches ahead, with an end to waiting for it."""
+    """FFCV's thread that reads batches ahead; what it raises ends the waiting for it.
 
-    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, data: Data, pins: bool) -> None:
-        """Begins to read.
+    Args:
+        ffcv: with the size of the batches.
+        numbers: uint64, of the images in the file, in order.
+        pins: batches are to lie in page-locked memory.
+    """
 
-        Args:
-            ffcv: with the size of the batches.
-            numbers: uint64, of the images in the file, in order.
-            data: what is in the file.
-            pins: batches are to lie in page-locked memory.
-        """
-        self.data, self.pins = data, pins
+    def __init__(self, ffcv: Ffcv, numbers: np.ndarray, pins: bool) -> None:
+        self.pins = pins
         self.failure: BaseException | None = None
         super().__init__(ffcv, numbers)
 
@@ -181,29 +162,23 @@ class Reading(EpochIterator):
 
     def next(self) -> Tensor:
         """The next batch, uint8, B x 3 x S x S; there must be one."""
-        deadline = time.monotonic() + SILENT_S
         while True:
             try:
                 _, images_BHWC = self.output_queue.get(timeout=POLL_S)
+            except Empty:
+                if self.failure:
+                    why = f"{type(self.failure).__name__}: {plain(str(self.failure), 200)}"
+                    raise VitinitError(f"FFCV failed on {self.loader.fname}: {why}") from self.failure
+            else:
                 images_BCHW: Tensor = images_BHWC.permute(0, 3, 1, 2)
                 # a GPU transposes faster; else a copy, because FFCV writes into the same memory again
                 return images_BCHW if self.pins else images_BCHW.clone(memory_format=torch.contiguous_format)
-            except Empty:
-                if isinstance(self.failure, VitinitError):
-                    raise self.failure from None
-                if self.failure:
-                    why = f"{type(self.failure).__name__}: {plain(str(self.failure), 200)}"
-                    raise VitinitError(f"FFCV failed on {self.data.file}: {why}") from self.failure
-                if time.monotonic() > deadline:
-                    raise VitinitError(f"FFCV has read nothing from {self.data.file} for {SILENT_S:g} s") from None
 
     def end(self) -> None:
         """Lets the thread end, and its memory go; one that hangs is left behind."""
         self.terminate_event.set()
         deadline = time.monotonic() + 1
         while self.is_alive() and time.monotonic() < deadline:
-            try:
+            with suppress(Empty):
                 self.output_queue.get(timeout=0.01)
-            except Empty:
-                continue
         self.close()

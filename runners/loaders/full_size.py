@@ -21,11 +21,10 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations.registry import Augmentation
-from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
 from vitinit.runners.loaders.ahead import carried_out
-from vitinit.runners.loaders.base import ALONE, Loader, Shard
+from vitinit.runners.loaders.base import Loader
 
 CROP_ATTEMPTS = 10
 TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
@@ -36,10 +35,6 @@ class FullSizeLoader(Loader):
     """A loader of images that are decoded when they are needed, in as many threads as torch may use."""
 
     name: ClassVar[str] = "full-size"
-
-    def __init__(self, data: Data, recipe: Recipe, seed: int, device: torch.device, shard: Shard = ALONE) -> None:
-        super().__init__(data, recipe, seed, device, shard)
-        self.data = data
 
     def read(
         self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None

@@ -29,7 +29,6 @@ from vitinit.runners.basics.environment import differences, environment, set_fla
 from vitinit.runners.basics.setting import Event, Setting, check_execution
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.loaders import make_loader, open_data
-from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.outcome import now
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.observer import Observer, keep
@@ -127,7 +126,7 @@ class Run:
             recipe.crops, runs=setting.sharing,
         )  # fmt: skip
         stop.check()
-        self.loader = make_loader(self.data, recipe, spec.seed, device, Shard(world.rank, world.size))
+        self.loader = make_loader(self.data, recipe, spec.seed, device, world)
         self.loader.metric = datasets.get(spec.dataset.name).main_metric
         self.execution = replace(execution, loader=self.loader.name)
         rounding = {key: getattr(self.execution, key) for key in ROUNDING}

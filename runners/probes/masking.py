@@ -34,21 +34,20 @@ def masked(
     if not isinstance(model, ConVit) or labels.ndim > 1:
         return []
     numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
-    depth = model.local_up_to_layer
-    whole, found = _top1(model, loader, numbers, labels, micro_batch), []
+    at_once = min(loader.evaluation_batch, micro_batch or loader.evaluation_batch)
+
+    @torch.inference_mode()
+    def top1() -> float:
+        with evaluated(model):
+            correct = sum(
+                int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
+                for some in numbers.split(at_once)
+            )
+        return 100 * correct / len(numbers)
+
+    depth, whole, found = model.local_up_to_layer, top1(), []
     for layers in sorted({max(1, round(share * depth)) for share in (0.3, 0.5, 1.0)}):
         for term in ("content", "position"):
             with leaving_out(model, term, layers):
-                top1 = _top1(model, loader, numbers, labels, micro_batch)
-            found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1, top1_whole=whole))
+                found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1(), top1_whole=whole))
     return found
-
-
-@torch.inference_mode()
-def _top1(model: nn.Module, loader: Loader, numbers: Tensor, labels: Tensor, micro_batch: int | None) -> float:
-    with evaluated(model):
-        correct = sum(
-            int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
-            for some in numbers.split(min(loader.evaluation_batch, micro_batch or loader.evaluation_batch))
-        )
-    return 100 * correct / len(numbers)

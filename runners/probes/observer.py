@@ -91,13 +91,10 @@ class Observer:
             path: of the file.
         """
         if self.maps_at:
-            epochs = tuple(sorted(set(self.maps_at)))
-            maps, gram_matrices = (
-                np.stack([self.snapshots[epoch][part].numpy() for epoch in epochs]) for part in (0, 1)
-            )
+            maps, gram_matrices = zip(*(self.snapshots[epoch] for epoch in self.maps_at), strict=True)
             images = min(MAP_IMAGES, len(self.images_BCHW))
-            content = maps_to_bytes(AttentionMaps(epochs, maps, gram_matrices, images, weights))
-            keep("attention maps", path, content, self.report)
+            kept = AttentionMaps(self.maps_at, np.stack(maps), np.stack(gram_matrices), images, weights)
+            keep("attention maps", path, maps_to_bytes(kept), self.report)
 
 
 @torch.no_grad()
@@ -111,23 +108,19 @@ def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         model: with timm's blocks; evaluated, and left as it was.
         images_BCHW: on the model's device; what does not fill a batch of GRAM_BATCH is left out.
     """
-    grid, blocks = token_grid(model), blocks_of(model)
-    batch = min(GRAM_BATCH, len(images_BCHW))
-    found: list[list[Tensor]] = [[] for _ in blocks]
+    grid, batch = token_grid(model), min(GRAM_BATCH, len(images_BCHW))
+    found: list[Tensor] = []
 
-    def compare(layer: int, output: Tensor) -> None:
+    def compare(block: nn.Module, inputs: object, output: Tensor) -> None:
         features_BF = patch_tokens(output, grid)[0].flatten(1).double()
         centred_BF = features_BF - features_BF.mean(0)
-        found[layer].append((centred_BF @ centred_BF.T).float().cpu())
+        found.append((centred_BF @ centred_BF.T).float().cpu())
 
-    hooks = [
-        block.register_forward_hook(lambda _, __, output, layer=layer: compare(layer, output))
-        for layer, block in enumerate(blocks)
-    ]
+    hooks = [block.register_forward_hook(compare) for block in blocks_of(model)]
     with evaluated(model, hooks):
         for some_BCHW in images_BCHW[: len(images_BCHW) // batch * batch].split(batch):
             model(some_BCHW)
-    return torch.stack([torch.stack(each) for each in found])
+    return torch.stack(found).unflatten(0, (-1, len(hooks))).transpose(0, 1)
 
 
 def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> None:

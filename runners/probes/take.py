@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitinit.benchmark.records.record import Probe
 from vitinit.initializers.attention import has_attention, token_grid
 from vitinit.initializers.diagnostics import measured, rounded, starts
-from vitinit.initializers.errors import VitinitError, cause
+from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
@@ -38,7 +38,7 @@ def refusal(model: nn.Module, images_BCHW: Tensor) -> str:
         starts(model, images_BCHW)
         take(model, images_BCHW, None, 0)
     except Exception as error:  # modules with other names or shapes than probes go by
-        return str(error) if isinstance(error, VitinitError) else f"{type(model).__name__}: {cause(error)}"
+        return f"{type(model).__name__}: {cause(error)}"
     return ""
 
 
@@ -53,13 +53,16 @@ def take(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epo
     """
     began = time.perf_counter()
     seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
-    values = {name: measure(seen) for name, measure in probes().items()}
-    found: dict[str, Any] = {name: rounded(value) for name, value in values.items() if value is not None}
+    found: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    for name, measure in probes().items():
+        if (value := measure(seen)) is not None:
+            (found if name in Probe.model_fields else more)[name] = rounded(value)
     return Probe(
         epoch=epoch,
         images=len(images_BCHW),
         receptive_field_images=min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
-        **{name: value for name, value in found.items() if name in Probe.model_fields},
-        more={name: value for name, value in found.items() if name not in Probe.model_fields},
+        **found,
+        more=more,
         seconds=time.perf_counter() - began,
     )

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import os_errors, plain
 from vitinit.runners.basics.gpu import out_of_memory
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""
+START = len(HEADER) + 65
 
 
 class Checkpoints:
@@ -48,15 +49,13 @@ class Checkpoints:
             MemoryError: there is none to read it.
         """
         for path in reversed(self._files()):
+            self._good = path
             try:
-                state = unpack(path.read_bytes())
-            except OSError as error:  # of the disk, or the network: the file may be sound
-                raise VitinitError(f"checkpoint {path} cannot be read now: {error.strerror or error}") from None
+                with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
+                    content = path.read_bytes()
+                yield unpack(content)
             except ValueError as error:
                 self.report(f"checkpoint {path} is passed over: {plain(str(error), 300)}")
-            else:
-                self._good = path
-                yield state
         self._good = None
 
     def due(self) -> bool:
@@ -76,7 +75,7 @@ class Checkpoints:
                     raise
                 write_atomically(path, content)
         except (OSError, MemoryError) as error:
-            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            why = getattr(error, "strerror", None) or repr(error)
             self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
         else:
             # Keep this one and the one before. Later ones were passed over: they are of a future that is abandoned.
@@ -93,8 +92,8 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Remove all of them: the run is to begin anew."""
-        for path in self._files():
-            _unlink(path)
+        self._good = None
+        self.make_room()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.ckpt"))
@@ -108,16 +107,11 @@ def _unlink(path: Path) -> bool:
     return False
 
 
-def pack(state: dict[str, Any]) -> memoryview:
-    """The bytes of a checkpoint file."""
+def pack(state: dict[str, Any]) -> bytes:
+    """The content of a checkpoint file."""
     buffer = io.BytesIO()
-    buffer.write(HEADER + bytes(64) + b"\n")
-    start = buffer.tell()
     torch.save(state, buffer)
-    digest = hashlib.sha256(buffer.getbuffer()[start:]).hexdigest()
-    buffer.seek(len(HEADER))
-    buffer.write(digest.encode())
-    return buffer.getbuffer()
+    return _head(buffer.getbuffer()) + buffer.getbuffer()
 
 
 def unpack(content: bytes) -> dict[str, Any]:
@@ -127,14 +121,17 @@ def unpack(content: bytes) -> dict[str, Any]:
         ValueError: it is damaged, or no checkpoint of this version.
         MemoryError: there is none to read it.
     """
-    start = len(HEADER) + 65
-    digest, payload = content[: start - 1], memoryview(content)[start:]
-    if HEADER + hashlib.sha256(payload).hexdigest().encode() != digest:
+    payload = memoryview(content)[START:]
+    if content[:START] != _head(payload):
         raise ValueError("damaged, or not of this version of vitinit: it does not have the digest written with it")
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many types for what it refuses to load
         if out_of_memory(error):
             raise MemoryError("no memory to read a checkpoint") from None
-        raise ValueError(f"cannot be loaded: {' '.join(str(error).split())[:200]}") from None
+        raise ValueError(f"cannot be loaded: {error}") from None
     return state
+
+
+def _head(payload: memoryview) -> bytes:
+    return HEADER + hashlib.sha256(payload).hexdigest().encode() + b"\n"

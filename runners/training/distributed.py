@@ -78,6 +78,17 @@ class World:
             raise gpu.broken(torch.device(name), RuntimeError(f"torch finds no CUDA GPU for {self.name()}"))
         return torch.device(name, self.local_rank % torch.cuda.device_count())  # a task may see its own GPU only
 
+    def part(self, count: int, unit: int = 1) -> slice:
+        """This process's contiguous part of `count` items; the parts of all ranks cover each item exactly once.
+
+        Args:
+            count: how many items there are.
+            unit: so many neighbours (counted from item 0) always stay in one part.
+        """
+        units = -(-count // unit)
+        first, last = (units * rank // self.size for rank in (self.rank, self.rank + 1))
+        return slice(min(first * unit, count), min(last * unit, count))
+
     def parallel(self, model: nn.Module) -> nn.Module:
         """The model for forward passes whose gradients become, in all processes, the mean of theirs.
 

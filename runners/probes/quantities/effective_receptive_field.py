@@ -43,23 +43,14 @@ def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         tokens_BND, (high, wide) = patch_tokens(output, (rows, columns))
         signs_D = 1 - 2.0 * (torch.arange(output.shape[-1], device=output.device) % 2)
         summed = (tokens_BND[:, high // 2 * wide + wide // 2] @ (signs_D - signs_D.mean())).sum()
-        distance_N = _from_centre((rows, columns), (high, wide)).to(pixels_BCHW)
         (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)
-        per_patch_N = _by_patch(gradient_BCHW.abs().mean((0, 1)), rows, columns)
+        patches = gradient_BCHW.abs().mean((0, 1)).unflatten(1, (columns, -1)).unflatten(0, (rows, -1))
+        per_patch_N = patches.sum((1, 3)).flatten()
+        # from the middle of the central token, which may be several patches wide
+        places = [
+            torch.arange(each).double() - (many // 2 + 0.5) * each / many + 0.5
+            for each, many in ((rows, high), (columns, wide))
+        ]
+        distance_N = torch.cartesian_prod(*places).norm(dim=1).to(pixels_BCHW)
         radii.append((per_patch_N * distance_N).sum() / per_patch_N.sum().clamp_min(torch.finfo(torch.float32).tiny))
     return torch.stack(radii)
-
-
-def _from_centre(patches: tuple[int, int], tokens: tuple[int, int]) -> Tensor:
-    """Distance of every patch, N, from the middle of the central token, which may be several patches wide."""
-    places = [
-        torch.arange(each).double() - (many // 2 + 0.5) * each / many + 0.5
-        for each, many in zip(patches, tokens, strict=True)
-    ]
-    return torch.cartesian_prod(*places).norm(dim=1)
-
-
-def _by_patch(values_SS: Tensor, rows: int, columns: int) -> Tensor:
-    """Sum over each patch, N."""
-    high, wide = values_SS.shape
-    return values_SS.view(rows, high // rows, columns, wide // columns).sum((1, 3)).flatten()

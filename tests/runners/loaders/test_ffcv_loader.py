@@ -26,8 +26,8 @@ from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import make_loader, open_data
-from vitinit.runners.loaders.base import Shard
 from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.training.distributed import World
 
 pytestmark = pytest.mark.ffcv
 
@@ -128,7 +128,7 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
     assert_equal(expected, alone.train(2))
     assert_equal(expected[5:], alone.train(2, 5))
     assert list(alone.train(2, alone.steps)) == []
-    parts = [list(make_loader(opened, everything, 3, CPU, Shard(rank, 2)).train(2, 6)) for rank in (0, 1)]
+    parts = [list(make_loader(opened, everything, 3, CPU, World(rank, 2)).train(2, 6)) for rank in (0, 1)]
     assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
 
 

@@ -15,7 +15,7 @@ from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
 from vitinit.runners.loaders import make_loader
-from vitinit.runners.loaders.base import Shard
+from vitinit.runners.training.distributed import World
 
 CPU = torch.device("cpu")
 SIZE = 32
@@ -82,13 +82,13 @@ def test_threads_processes_and_the_point_of_a_resume_change_nothing(photographs)
     torch.set_num_threads(3)
     assert len(alone) == len(data.train.labels) // 24
     for size in (1, 3):
-        parts = [list(make_loader(data, settings, 7, CPU, Shard(rank, size)).train(2, 4)) for rank in range(size)]
+        parts = [list(make_loader(data, settings, 7, CPU, World(rank, size)).train(2, 4)) for rank in range(size)]
         for step, (images, targets) in enumerate(alone[4:]):
             assert torch.equal(images, torch.cat([part[step][0] for part in parts]))
             assert torch.equal(targets, torch.cat([part[step][1] for part in parts]))
     ((whole, _),) = make_loader(data, settings, 7, CPU).held_out()
     shares = [
-        images for rank in range(3) for images, _ in make_loader(data, settings, 7, CPU, Shard(rank, 3)).held_out()
+        images for rank in range(3) for images, _ in make_loader(data, settings, 7, CPU, World(rank, 3)).held_out()
     ]
     assert torch.equal(whole, torch.cat(shares))
 

@@ -24,10 +24,9 @@ DIGITS = DatasetSpec(name="digits")
 def test_auto_keeps_in_memory_what_takes_a_quarter_of_it_or_of_all_runs_half(monkeypatch, tmp_path, runs, share):
     data = load(DIGITS, 8, tmp_path)
     size = data.train.images.nbytes + data.held_out.images.nbytes
-    monkeypatch.setattr(choice, "physical_memory", lambda: share * size)
-    monkeypatch.setattr(choice, "cgroup_limits", list)
+    monkeypatch.setattr(choice, "device_memory", lambda device: share * size)
     assert isinstance(open_data(DIGITS, 8, tmp_path, runs=runs), Data)
-    monkeypatch.setattr(choice, "cgroup_limits", lambda: [share * size - 1])
+    monkeypatch.setattr(choice, "device_memory", lambda device: share * size - 1)
     assert isinstance(open_data(DIGITS, 8, tmp_path, "resident", runs=runs), Data)
     monkeypatch.setitem(sys.modules, "ffcv", None)
     with pytest.raises(VitinitError, match="digits at 8 px has .* of memory.*: FFCV is not installed; .*apt-get"):
@@ -61,24 +60,3 @@ def test_what_is_drawn_is_named_by_seed_epoch_and_step():
             changed = crop_and_flip(images[numbers], recipe, stream(seed, "augment", epoch, step))
             assert torch.equal(labels, numbers)
             torch.testing.assert_close(found, (changed.float() / 255 - 0.5) / 0.25, rtol=0, atol=1e-5)
-
-
-def test_memory_is_what_the_control_group_and_those_above_it_leave(tmp_path):
-    """Both layouts as the kernel's documentation has them: admin-guide/cgroup-v1/memory and cgroup-v2."""
-    own = tmp_path / "cgroup"
-    job = tmp_path / "slurm/job_7"
-    job.mkdir(parents=True)
-    (job / "memory.max").write_text("max\n")
-    (job.parent / "memory.max").write_text("3000\n")
-    own.write_text("0::/slurm/job_7\n")
-    assert choice.cgroup_limits(own, tmp_path) == [3000]
-    (job / "memory.max").write_text("2000\n")
-    assert choice.cgroup_limits(own, tmp_path) == [2000, 3000]
-
-    first = tmp_path / "memory/slurm"
-    first.mkdir(parents=True)
-    (first / "memory.limit_in_bytes").write_text("1000\n")
-    (tmp_path / "memory/memory.limit_in_bytes").write_text("9223372036854771712\n")
-    own.write_text("9:name=systemd:/\n4:memory:/slurm\n1:cpu:/elsewhere\n0::/\n")
-    assert choice.cgroup_limits(own, tmp_path) == [1000, 9223372036854771712]
-    assert choice.cgroup_limits(tmp_path / "no Linux", tmp_path) == []

@@ -15,7 +15,6 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.loaders.base import Shard
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import distributed, train
@@ -59,7 +58,7 @@ def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int 
     """
     data = Data(split(50, 0), split(1001, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "")
     kind = Precise if dtype is torch.float64 else ResidentLoader
-    loader = kind(data, recipe, 0, CPU, Shard(world.rank, world.size))
+    loader = kind(data, recipe, 0, CPU, world)
     training = Training(initialised(seed + world.rank, model=model).to(dtype), recipe, loader.steps, CPU)
     training.loss_sum = training.loss_sum.to(dtype)
     training.load_state_dict(world.broadcast(training.state_dict()))
