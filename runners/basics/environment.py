@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vitinit.benchmark.records.export import flatten
 from vitinit.initializers.plugins import GROUPS
 
 if TYPE_CHECKING:
@@ -71,9 +72,8 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
         git("ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
         found["commit"] = git("rev-parse", "HEAD").strip()
-        names = git("diff", "--name-only", "--relative", "--no-renames", "-z", "HEAD", "--", *NUMERIC_PACKAGES)
-        names += git("ls-files", "--others", "--exclude-standard", "-z", "--", *NUMERIC_PACKAGES)
-        found["dirty"] = any(map(_numeric, names.split("\0")))
+        changed = git("status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES)
+        found["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
     except (OSError, subprocess.CalledProcessError):
         pass  # there is no git, or no checkout
     return found
@@ -212,22 +212,11 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, An
     An environment variable that one does not have is None there. The command line and the job are left out: they differ
     without anything having changed. So is the commit where the code that can change a number is the same.
     """
-    first, second = flat(a), flat(b)
+    first, second = (flatten({key: value for key, value in each.items() if key not in OF_THE_CALL}) for each in (a, b))
     keys = first.keys() & second.keys() | {key for key in {**first, **second} if key.startswith("variables.")}
     if first.get("source") and first.get("source") == second.get("source"):
         keys -= {"commit", "dirty"}
     return {key: (first.get(key), second.get(key)) for key in sorted(keys) if first.get(key) != second.get(key)}
-
-
-def flat(environment: dict[str, Any]) -> dict[str, Any]:
-    """An environment with dotted keys, less what belongs to one call only."""
-    found: dict[str, Any] = {}
-    for key, value in environment.items():
-        if isinstance(value, dict) and key not in OF_THE_CALL:
-            found |= {f"{key}.{below}": each for below, each in flat(value).items()}
-        elif key not in OF_THE_CALL:
-            found[key] = value
-    return found
 
 
 def cpuinfo(names: str) -> str:

@@ -35,11 +35,6 @@ def out_of_memory(error: BaseException) -> bool:
 class BrokenDevice(VitinitError):
     """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
 
-    @property
-    def busy(self) -> bool:
-        """True where other processes have all of its memory, or have it to themselves."""
-        return OUT_OF_MEMORY.search(str(self)) is not None
-
 
 def check(device: torch.device) -> None:
     """Multiply two matrices on a GPU; a CPU always passes.
@@ -70,13 +65,11 @@ def check_tf32(device: torch.device) -> None:
 def after(error: BaseException, device: torch.device) -> BrokenDevice | None:
     """Return what is wrong with the device of a run that raised an error; None where the run is to blame."""
     of_the_device = isinstance(error, RuntimeError) and OF_THE_DEVICE.search(str(error))
-    if not of_the_device or out_of_memory(error) or OF_THE_CODE in str(error):
-        return None
-    try:
-        check(device)
-    except BrokenDevice as found:
-        # after a sticky error every call reports the first one
-        return None if found.busy else broken(device, error)
+    if of_the_device and not out_of_memory(error) and OF_THE_CODE not in str(error):
+        try:
+            check(device)
+        except BrokenDevice:
+            return broken(device, error)  # after a sticky error every call reports the first one
     return None
 
 

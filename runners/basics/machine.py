@@ -13,9 +13,6 @@ GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
 NVIDIA_GPU = "/dev/nvidia[0-9]*"
 """One file for each NVIDIA GPU whose driver is loaded."""
 
-MOST_THREADS = 4096
-"""Thread limit of torch, which ends the process where the system refuses more."""
-
 
 def cores() -> int:
     """Cores that this process may use: fewer than the machine has inside a container or a cluster job."""

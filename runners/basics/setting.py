@@ -97,10 +97,9 @@ def check_execution(spec: RunSpec, execution: Execution) -> None:
     """
     if spec.recipe.precision == "tf32" and execution.device != "cuda":
         raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a CUDA GPU's; others have fp32")
-    micro_batch = execution.micro_batch or spec.recipe.batch_size
-    if spec.model.batch_norm and (execution.processes > 1 or micro_batch < spec.recipe.batch_size):
-        how = f"in {execution.processes} processes" if execution.processes > 1 else f"with --micro-batch {micro_batch}"
+    batch = spec.recipe.batch_size
+    if spec.model.batch_norm and (execution.processes > 1 or (execution.micro_batch or batch) < batch):
         raise VitinitError(
-            f"a {spec.model.arch} cannot be trained {how}: its BatchNorm takes the statistics of the whole batch of "
-            f"{spec.recipe.batch_size}; train it in one process, without --micro-batch"
+            f"a {spec.model.arch} cannot be trained in parts of batches: its BatchNorm takes the statistics of the "
+            f"whole batch of {batch}; train it in one process, without --micro-batch"
         )

@@ -83,12 +83,11 @@ class Loader(ABC):
         self.metric = main_metric(None, self.dense, None)
         if self.dense:
             recipe.check_masks()
-        mean, std = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
-        self._fill = fill_color(mean).to(device)
+        statistics = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
+        self._fill = fill_color(statistics[0]).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
-        mean_CHW, std_CHW = (
-            torch.tensor(numbers, dtype=torch.float64)[:, None, None].repeat(1, data.image_size, data.image_size)
-            for numbers in (mean, std)
+        mean_CHW, std_CHW = torch.tensor(statistics, dtype=torch.float64)[:, :, None, None].repeat(
+            1, 1, data.image_size, data.image_size
         )
         self._scale_CHW = (1 / (255 * std_CHW)).float().to(device)
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)

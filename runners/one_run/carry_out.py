@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import traceback
@@ -53,18 +52,35 @@ def carry_out(
     """
     if world.rank:
         return _help(cell, setting, stop, world)
+    folder, store = claims.folder(setting.root, setting.study, cell.run_id), Store(setting.root)
     tracking = Tracking(cell, setting, on_event)
     end: End
     try:
-        with claims.held(claims.folder(setting.root, setting.study, cell.run_id), stop) as claim:
-            recorded = Store(setting.root).outcome(setting.study, cell.run_id)
+        with claims.held(folder, stop) as claim:
+            recorded = store.outcome(setting.study, cell.run_id)
+            failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id)
             if isinstance(recorded, RunRecord):
                 claim.finish()
+            if failed or isinstance(recorded, RunRecord):
                 raise claims.Taken("another launcher has recorded it")
-            if isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id):
-                raise claims.Taken("another launcher has tried it, and it failed")
             world.broadcast(BEGIN)
-            end = _claimed(cell, setting, stop, on_event, world, claim, tracking)
+
+            def tell(event: Event) -> None:
+                if row := event.epoch:
+                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
+                on_event(event)
+                tracking.event(event)
+
+            checkpoints = Checkpoints(
+                folder, setting.checkpoint_minutes, lambda text: on_event(Event(cell.run_id, trouble=text))
+            )
+            end = _outcome(cell, setting, checkpoints, stop, tell, world, claim)
+            if claim.lost():
+                raise Stopped("another process has taken the run over")
+            record(end, store, checkpoints)
+            tracking.end(end)
+            if end.status == "done":
+                claim.finish()
     except claims.Taken as taken:
         end = Unfinished(cell.run_id, "elsewhere", str(taken))
     except Stopped as stopped:
@@ -81,53 +97,33 @@ def carry_out(
     return end
 
 
-def _claimed(
+def _outcome(
     cell: Cell,
     setting: Setting,
+    checkpoints: Checkpoints,
     stop: Stop,
     on_event: Callable[[Event], None],
     world: World,
     claim: claims.Claim,
-    tracking: Tracking,
-) -> End:
-    """Carry out and record a run that this process, rank 0, has claimed."""
-
-    def tell(event: Event) -> None:
-        if row := event.epoch:
-            claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
-        on_event(event)
-        tracking.event(event)
-
-    checkpoints = Checkpoints(
-        claim.path.parent, setting.checkpoint_minutes, lambda text: on_event(Event(cell.run_id, trouble=text))
-    )
-    outcome: RunRecord | FailureRecord | None
+) -> RunRecord | FailureRecord:
+    """Carry out a run that this process, rank 0, has claimed."""
     try:
-        outcome = run(cell, setting, checkpoints, stop, tell, world)
+        outcome = run(cell, setting, checkpoints, stop, on_event, world)
         assert outcome is not None
-    except Stopped:
+        return outcome
+    except (Stopped, BrokenDevice):
         raise
     except Failed as error:
-        if error.kind == BrokenDevice.__name__:
-            raise BrokenDevice(error.message) from None
-        outcome = failure(cell, setting, error.kind, error.message, error.trace)
+        return failure(cell, setting, error.kind, error.message, error.trace)
+    except Diverged as error:
+        checkpoints.remove()
+        return failure(cell, setting, "Diverged", str(error), traceback.format_exc())
     except Exception as error:
-        if isinstance(error, BrokenDevice):
-            raise
-        if world.size > 1 and not isinstance(error, Diverged):
+        if world.size > 1:
             _give_up(cell, setting, error, world, claim)
         if lost_device := _lost_device(error, cell, setting, world):
             raise lost_device from error
-        outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
-        if isinstance(error, Diverged):
-            checkpoints.remove()
-    if claim.lost():
-        raise Stopped("another process has taken the run over")
-    record(outcome, Store(setting.root), checkpoints)
-    tracking.end(outcome)
-    if outcome.status == "done":
-        claim.finish()
-    return outcome
+        return failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
 
 
 def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
@@ -136,7 +132,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
     if end == BEGIN:
         try:
             run(cell, setting, None, stop, lambda event: None, world)
-        except (Stopped, Diverged, Failed):
+        except (Stopped, Diverged, Failed, BrokenDevice):
             pass  # rank 0 has raised the same
         except Exception as error:
             _give_up(cell, setting, error, world)
@@ -149,7 +145,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
 
 def _message(error: Exception) -> str:
     """Return the message of an error, and where it comes from if that helps to mend it."""
-    return str(error) if isinstance(error, VitinitError | Diverged) or out_of_memory(error) else located(error)
+    return str(error) if isinstance(error, VitinitError) or out_of_memory(error) else located(error)
 
 
 def _lost_device(error: Exception, cell: Cell, setting: Setting, world: World) -> BrokenDevice | None:
@@ -168,10 +164,8 @@ def _give_up(
     text, requeued = f"{world.name()}: {_message(error)}", False
     try:
         first, lost_device = world.first_to_fail(), _lost_device(error, cell, setting, world)
-        if first or lost_device:
-            with contextlib.suppress(OSError):
-                what = lost_device or f"{type(error).__name__}: {text}"
-                print(f"{cell.describe()}: {what}", file=sys.stderr, flush=True)
+        if lost_device or first:
+            print(f"{cell.describe()}: {lost_device or text}", file=sys.stderr, flush=True)
         if lost_device:
             requeued = setting.execution.executor == "slurm" and lost.requeue()
         elif first:

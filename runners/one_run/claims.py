@@ -157,7 +157,7 @@ class Claim:
         self.owner = Owner(
             host=platform.node(), machine=_machine(), pid=os.getpid(), since=time.time(), job=slurm_jobs.current()
         )
-        self.write()
+        self._write()
 
     def lost(self) -> bool:
         """Check whether somebody else has claimed the run since, or even finished it."""
@@ -188,15 +188,14 @@ class Claim:
         """
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
-    def write(self) -> None:
-        """Put the claim in place, whole."""
+    def _write(self) -> None:
         write_atomically(self.path, self.owner.model_dump_json().encode())
 
     def _say(self, **news: object) -> None:
         self.owner = self.owner.model_copy(update=news)
         if not self.lost():
             with suppress(OSError):  # only what others see of it goes stale
-                self.write()
+                self._write()
 
 
 def _take(folder: Path) -> Claim:

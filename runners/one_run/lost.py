@@ -47,18 +47,14 @@ def requeue() -> bool:
     Returns:
         Whether the cluster starts it again.
     """
-    if slurm_jobs.restarts() >= MOST_RESTARTS:
-        print(
-            f"the job has been started {MOST_RESTARTS + 1} times and is not requeued; sbatch: {{exclude: NODE}} in the "
-            "profile keeps jobs from a node",
-            flush=True,
-        )
-        return False
-    try:
-        return persistently(slurm_jobs.requeue_current)
-    except SlurmError as refused:
-        print(f"the job cannot be requeued: {refused}", flush=True)
-        return False
+    why = f"it was started {MOST_RESTARTS + 1} times; sbatch: {{exclude: NODE}} in the profile keeps it from a node"
+    if slurm_jobs.restarts() < MOST_RESTARTS:
+        try:
+            return persistently(slurm_jobs.requeue_current)
+        except SlurmError as refused:
+            why = str(refused)
+    print(f"the job is not requeued: {why}", flush=True)
+    return False
 
 
 def persistently(ask: Callable[[], bool]) -> bool:

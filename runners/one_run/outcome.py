@@ -28,16 +28,11 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
         try:
             store.write(outcome)
         except VitinitError as error:
-            raise VitinitError(f"{error}; {_rescue(outcome, store)}") from None
-
-
-def _rescue(outcome: RunRecord | FailureRecord, store: Store) -> str:
-    try:
-        path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
-    except (OSError, VitinitError):
-        return "the same command goes on from the run's last checkpoint"
-    command = f"mv {shlex.quote(str(path))} {shlex.quote(f'{store.root / outcome.study}/')}"
-    return f"the record is safe, put it in place when that can be written: {command}"
+            path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
+            command = shlex.join(["mv", str(path), f"{store.root / outcome.study}/"])
+            raise VitinitError(
+                f"{error}; the record is safe, put it in place when that can be written: {command}"
+            ) from None
 
 
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:

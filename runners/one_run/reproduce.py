@@ -47,29 +47,26 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     """Return the execution settings of a repetition: as recorded, or else on another device.
 
     Raises:
-        VitinitError: it was on a device that is not here; or the record does not say on how many threads, or says more
-            than there can be: then it is damaged or made up.
+        VitinitError: it was on a device that is not here.
     """
-    from vitinit.runners.basics.machine import MOST_THREADS, cores, default_device
+    from vitinit.runners.basics.machine import cores, default_device
     from vitinit.runners.basics.setting import Execution
 
-    recorded, loader = str(record.execution.get("device")).partition(":")[0], record.execution.get("loader")
+    then = record.execution
+    recorded = str(then.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
     if chosen not in ("cpu", "cuda"):
         raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
     if chosen == "cuda" and default_device() != "cuda":
         raise VitinitError("torch finds no CUDA GPU here; --device cpu repeats the run, with other rounding")
-    count = record.execution.get("threads") if chosen == recorded else cores()
-    if type(count) is not int or not 0 < count <= MOST_THREADS:
-        raise VitinitError(f"the record does not say on how many threads it ran, 1 to {MOST_THREADS}")
     return Execution(
         device=chosen,
-        threads=count,
+        threads=then["threads"] if chosen == recorded else cores(),
         executor="inline",
-        deterministic=record.execution.get("deterministic") is True,
-        micro_batch=record.execution.get("micro_batch"),
+        deterministic=then.get("deterministic") is True,
+        micro_batch=then.get("micro_batch"),
         # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
-        loader=loader if loader in ("resident", "full-size") else "auto",
+        loader=then["loader"] if then.get("loader") in ("resident", "full-size") else "auto",
     )
 
 
@@ -82,27 +79,27 @@ def repeat(
 
     Raises:
         Stopped: it was asked to stop; it has saved where it was.
-        VitinitError: the run cannot be carried out here, or is being repeated by another process.
+        VitinitError: the run cannot be carried out here, or is being repeated by another process; or the images are
+            others.
     """
     from vitinit.benchmark.grids.schema import Cell
     from vitinit.benchmark.records.store import Store
     from vitinit.runners.basics.setting import Setting, Unfinished
     from vitinit.runners.basics.stop import Stop, Stopped, on_signals
+    from vitinit.runners.loaders import open_data
     from vitinit.runners.one_run.carry_out import carry_out
 
     check_trusted(record, trust)
-    check_images(record, data_dir, execution.device, execution.loader)
-    cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
-    if store.outcome(record.study, record.run_id):
-        store.supersede(record.study, record.run_id)
-    setting = Setting(
-        root=out,
-        study=record.study,
-        data_dir=data_dir,
-        execution=execution,
-        code=code(),
-        probes=bool(record.probes),
-    )
+    spec, cell, store, stop = record.spec, Cell(record.row, record.spec), Store(out), Stop()
+    size, how = spec.model.image_size, (execution.loader, execution.device, spec.seed, spec.recipe.crops)
+    found = open_data(spec.dataset, size, data_dir, *how).checksum  # before hours of training
+    if found != record.dataset.checksum:
+        raise VitinitError(
+            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
+            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
+        )
+    store.supersede(record.study, record.run_id)
+    setting = Setting(out, record.study, data_dir, execution, code(), probes=bool(record.probes))
     with on_signals(stop), display:
         display.begin([cell])
         outcome = carry_out(cell, setting, stop, display.event)
@@ -135,24 +132,6 @@ def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
         )
 
 
-def check_images(record: RunRecord, data_dir: Path, device: str = "cpu", loader: str = "auto") -> None:
-    """Find out before hours of training whether the images are those of the record.
-
-    Raises:
-        VitinitError: they are not, or are not here.
-    """
-    from vitinit.runners.loaders import open_data
-
-    spec = record.spec
-    size, cropped = spec.model.image_size, spec.recipe.crops
-    found = open_data(spec.dataset, size, data_dir, loader, device, spec.seed, cropped).checksum
-    if found != record.dataset.checksum:
-        raise VitinitError(
-            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
-            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
-        )
-
-
 def compare(then: RunRecord, now: RunRecord) -> Reproduction:
     """Compare everything that a record holds, less times, with its repetition.
 
@@ -161,8 +140,8 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         now: its repetition.
     """
     told = then.model_dump(mode="json", exclude_unset=True, exclude={"execution", "environment"})
-    pairs = {path: (first, second) for path, first, second in _pairs(told, now.without_times(), "")}
-    different = {path: (first, second) for path, (first, second) in pairs.items() if first != second}
+    pairs = list(_pairs(told, now.without_times(), ""))
+    different = {path: (first, second) for path, first, second in pairs if first != second}
     environment = differences(_facts(then), _facts(now))
     causes = list(environment)
     for name, record in (("recorded run", then), ("repetition", now)):
@@ -191,7 +170,6 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
-    # Records of before these were recorded are of runs without them.
-    execution = {"deterministic": False, "processes": 1, "micro_batch": None, "compiled": False, **record.execution}
+    execution = {"compiled": False, **record.execution}  # runs are no longer compiled
     keys = ("device", "threads", "deterministic", "processes", "micro_batch", "compiled")
-    return {**record.environment, "execution": {key: execution.get(key) for key in keys}}
+    return {**record.environment, "execution": {key: execution[key] for key in keys}}

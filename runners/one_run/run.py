@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -64,13 +64,11 @@ def run(
     with world.same_fate():
         this = Run(cell, setting, stop, on_event, world)
     with world.same_fate():
-        if checkpoints:
-            if not this.resume(checkpoints):
-                this.begin()
-            this.observe(checkpoints.report)
+        if checkpoints and not this.resume(checkpoints):
+            this.begin()
     training = this.training
     if world.size > 1:  # one of them reads or initialises, and all take its state
-        content = world.broadcast(None if world.rank else bytes(pack(training.state_dict())))
+        content = world.broadcast(None if world.rank else pack(training.state_dict()))
         if world.rank:
             training.load_state_dict(unpack(content))
     this.from_step = training.total_steps
@@ -83,50 +81,41 @@ def run(
             raise Stopped(reason)
 
     between_steps()
-    train(
-        training,
-        this.loader,
-        cell.spec.seed,
-        cell.spec.dataset.evaluate_on,
-        this.epoch_ended,
-        between_steps,
-        world,
-        this.execution.micro_batch,
-    )
-    return this.record(checkpoints.report) if checkpoints else None
+    evaluate_on, micro_batch = cell.spec.dataset.evaluate_on, this.execution.micro_batch
+    train(training, this.loader, cell.spec.seed, evaluate_on, this.epoch_ended, between_steps, world, micro_batch)
+    return this.record() if checkpoints else None
 
 
+@dataclass
 class Run:
-    """One run in one of its processes: what it computes with, where it is, and, in rank 0, what its record will say.
+    """One run in one of its processes: what it computes with, where it is, and, in rank 0, what its record will say."""
 
-    Args:
-        cell: what is run.
-        setting: how.
-        stop: asked between the parts of opening and initialising.
-        on_event: told about progress.
-        world: the processes of the run.
-    """
+    cell: Cell
+    setting: Setting
+    stop: Stop
+    """Asked between the parts of opening and initialising."""
+    on_event: Callable[[Event], None]
+    world: World
 
-    def __init__(
-        self, cell: Cell, setting: Setting, stop: Stop, on_event: Callable[[Event], None], world: World
-    ) -> None:
-        spec, recipe, execution = cell.spec, cell.spec.recipe, setting.execution
-        self.cell, self.spec, self.setting, self.stop, self.on_event = cell, spec, setting, stop, on_event
+    def __post_init__(self) -> None:
         self.started, self.began = now(), time.perf_counter()
+        self.spec = spec = self.cell.spec
+        recipe, execution = spec.recipe, self.setting.execution
         check_execution(spec, execution)
-        device = world.device(execution.device)
+        device = self.world.device(execution.device)
         set_flags(execution)
         gpu.check(device)
         if recipe.precision == "tf32":
             gpu.check_tf32(device)
         with tensor_floats(recipe.precision):
-            self.environment = environment(device, setting.code) | {"initializers": sources(spec.base, spec.method)}
+            self.environment = environment(device, self.setting.code)
+        self.environment["initializers"] = sources(spec.base, spec.method)
         self.data = open_data(
-            spec.dataset, spec.model.image_size, setting.data_dir, execution.loader, str(device), spec.seed,
-            recipe.crops, runs=setting.sharing,
+            spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
+            recipe.crops, self.setting.sharing,
         )  # fmt: skip
-        stop.check()
-        self.loader = make_loader(self.data, recipe, spec.seed, device, world)
+        self.stop.check()
+        self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
         self.loader.metric = datasets.get(spec.dataset.name).main_metric
         self.execution = replace(execution, loader=self.loader.name)
         rounding = {key: getattr(self.execution, key) for key in ROUNDING}
@@ -136,20 +125,17 @@ class Run:
         self.training = self.new_training()
         self.unmeasured = ""
         """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
-        if spec.model.by_name and not world.rank:
-            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
-            self.unmeasured = refusal(self.training.model, self.loader.plain(tried))
+        self.observer = None if self.world.rank else self.new_observer()
         self.from_step = 0
         self.init: InitReport
-        self.targets_LHNN: Tensor | None = None
-        """Attention that the method aims at, for a run that begins."""
-        self.observed: dict[str, Any] | None = None
-        """State of the observer of a resumed run; empty where it had none."""
-        self.observer: Observer | None = None
         self.sessions: list[Session] = []
         """Sessions before this one."""
         self.changes: list[dict[str, Any]] = []
         """Changes between sessions: after one, bitwise equality cannot be promised."""
+
+    def report(self, trouble: str) -> None:
+        """Tell about a problem that does not end the run."""
+        self.on_event(Event(self.cell.run_id, trouble=trouble))
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
@@ -158,6 +144,23 @@ class Run:
         for part in filter(None, (self.base, self.method)):
             part.freeze(model)
         return Training(model, self.spec.recipe, loader.steps, loader.device)
+
+    def new_observer(self) -> Observer | None:
+        """What looks at the attention of a model that has some, in rank 0."""
+        spec, setting, model = self.spec, self.setting, self.training.model
+        if spec.model.by_name:
+            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
+            if why := refusal(model, self.loader.plain(tried)):
+                self.unmeasured = why
+                self.report(f"attention is not measured: {why}")
+                return None
+        keeps = setting.keep_maps and spec.model.attention_maps is not None
+        if setting.keep_maps and not keeps:
+            self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
+        if not has_attention(model):
+            return None
+        maps_at = (0, spec.recipe.epochs) if keeps else ()
+        return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
 
     def resume(self, checkpoints: Checkpoints) -> bool:
         """Go on from the newest checkpoint that can be used, if there is one.
@@ -171,7 +174,7 @@ class Run:
             except Exception as error:  # what torch raises for a state of another model is of many types
                 if gpu.out_of_memory(error) or isinstance(error, VitinitError):
                     raise
-                checkpoints.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
+                self.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
                 self.training = self.new_training()
             else:
                 return True
@@ -179,45 +182,29 @@ class Run:
 
     def begin(self) -> None:
         """Carry out base and method."""
-        spec, loader, images = self.spec, self.loader, len(self.data.train.labels)
+        loader, seed, images = self.loader, self.spec.seed, len(self.data.train.labels)
         # the same places in the subset at every seed, from all over a split that may be sorted by class
         probe = torch.randperm(images, generator=stream(0, "probe"))[:PROBE_IMAGES]
 
         def training_images(count: int) -> Tensor:
-            return loader.plain(torch.randint(images, (count,), generator=stream(spec.seed, "init/images")))
+            return loader.plain(torch.randint(images, (count,), generator=stream(seed, "init/images")))
 
         def progress(done: int, total: int) -> None:
             self.stop.check()
             self.on_event(Event(self.cell.run_id, init_done=done, init_total=total))
 
-        self.init, self.targets_LHNN = initialize(
+        self.init, targets_LHNN = initialize(
             self.training.model,
             self.base,
             self.method,
-            lambda name: stream(spec.seed, name),
+            lambda name: stream(seed, name),
             loader.plain(probe),
             Job(progress, training_images),
             measure=not self.unmeasured,
         )
-
-    def observe(self, report: Callable[[str], None]) -> None:
-        """Look at the attention of a model that has some, from its beginning or from where it was saved."""
-        spec, setting, model = self.spec, self.setting, self.training.model
-        keeps = setting.keep_maps
-        if keeps and spec.model.attention_maps is None:
-            report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
-            keeps = False
-        if self.unmeasured:
-            report(f"attention is not measured: {self.unmeasured}")
-        elif has_attention(model):
-            maps_at = (0, spec.recipe.epochs) if keeps else ()
-            observer = Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, report)
-            if self.observed is None:
-                observer.targets_LHNN = self.targets_LHNN
-                observer.see(model, 0)
-            else:
-                observer.load_state_dict(self.observed, self.training.epoch)
-            self.observer = observer
+        if self.observer:
+            self.observer.targets_LHNN = targets_LHNN
+            self.observer.see(self.training.model, 0)
 
     def epoch_ended(self, row: EpochRow) -> None:
         """Measure the model after an epoch, and tell about it."""
@@ -229,7 +216,6 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """All that the future of the run depends on: what a checkpoint holds."""
         return {
-            "run_id": self.cell.run_id,
             "checksum": self.data.checksum,
             "training": self.training.state_dict(),
             "init": self.init.model_dump(mode="json"),
@@ -246,34 +232,34 @@ class Run:
             VitinitError: the images are not those that the run began with.
             Exception: this is not the state of this run; of many types.
         """
-        run_id, checksum, training = self.cell.run_id, self.data.checksum, self.training
-        if state["run_id"] != run_id:
-            raise ValueError(f"it belongs to run {state['run_id']}")
+        if state["checksum"] != self.data.checksum:
+            raise VitinitError(
+                "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
+                f"{state['checksum'][:12]}, now {self.data.checksum[:12]}); put them back, or remove "
+                f"unfinished/{self.cell.run_id}"
+            )
+        training = self.training
         training.load_state_dict(state["training"])
-        init = InitReport.model_validate(state["init"])
-        sessions = [Session.model_validate(session) for session in state["sessions"]]
-        changes, observed = list(state["changes"]), dict(state["observed"])
+        self.init = InitReport.model_validate(state["init"])
+        self.sessions = [Session.model_validate(session) for session in state["sessions"]]
+        self.changes = state["changes"]
         resumed = f"epoch {training.epoch + 1}, step {training.step}"
         if found := differences(state["affects_bits"], self.affects_bits):
             what = {key: list(values) for key, values in found.items()}
-            changes.append({"from_step": training.total_steps, "changed": what})
+            self.changes.append({"from_step": training.total_steps, "changed": what})
             resumed += f" (changed since then: {', '.join(found)})"
-        if state["checksum"] != checksum:
-            raise VitinitError(
-                "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
-                f"{state['checksum'][:12]}, now {checksum[:12]}); put them back, or remove unfinished/{run_id}"
-            )
-        self.init, self.sessions, self.changes, self.observed = init, sessions, changes, observed
-        self.on_event(Event(run_id, resumed=resumed))
+        if self.observer:
+            self.observer.load_state_dict(state["observed"])
+        self.on_event(Event(self.cell.run_id, resumed=resumed))
 
     def all_sessions(self) -> list[Session]:
         """All parts of the run, from its start or from a checkpoint on, up to now."""
         seconds = time.perf_counter() - self.began
         return [*self.sessions, Session(started=self.started, from_step=self.from_step, seconds=seconds)]
 
-    def record(self, report: Callable[[str], None]) -> RunRecord:
+    def record(self) -> RunRecord:
         """The record of a run that has ended; what is to be kept beside it is written first."""
-        cell, spec, setting, data, training = self.cell, self.spec, self.setting, self.data, self.training
+        cell, spec, setting, training = self.cell, self.spec, self.setting, self.training
         place = setting.root, setting.study, cell.run_id
         model, averaged = training.model, training.ema.module if training.ema else None
         weights, sessions = fingerprint(model), self.all_sessions()
@@ -281,11 +267,11 @@ class Run:
             if setting.keep_weights and kept:
                 content = io.BytesIO()
                 torch.save(kept.state_dict(), content)
-                keep("weights", weights_path(*place, ema), content.getvalue(), report)
+                keep("weights", weights_path(*place, ema), content.getvalue(), self.report)
         if self.observer:
             self.observer.keep(weights, maps_path(*place))
         probes = self.observer.probes if self.observer else []
-        images, held_out = len(data.train.labels), data.held_out.labels
+        images, held_out = len(self.data.train.labels), self.data.held_out.labels
         seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
         return RunRecord(
             run_id=cell.run_id,
@@ -299,8 +285,8 @@ class Run:
             dataset=DatasetInfo(
                 train=images,
                 **{spec.dataset.evaluate_on: len(held_out)},
-                classes=len(data.classes),
-                checksum=data.checksum,
+                classes=len(self.data.classes),
+                checksum=self.data.checksum,
             ),
             init=self.init,
             history=training.history,

@@ -72,16 +72,16 @@ class Observer:
         probes = [row.model_dump() for row in self.probes]
         return {"targets": self.targets_LHNN, "probes": probes, "snapshots": self.snapshots}
 
-    def load_state_dict(self, state: dict[str, Any], epoch: int) -> None:
-        """Take up a run in the middle; what was not measured up to this epoch cannot be, and is said to be missing."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up a run in the middle; what it did not measure from its beginning on is said to be missing."""
         self.targets_LHNN, self.snapshots = state.get("targets"), state.get("snapshots", {})
         self.probes = [Probe.model_validate(row) for row in state.get("probes", [])] if self.probing else []
         if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")
-        if any(at <= epoch and at not in self.snapshots for at in self.maps_at):
+        if self.maps_at and not self.snapshots:
             self.maps_at = ()
-            self.report("attention maps are not kept: the run is past an epoch where it did not keep them")
+            self.report("attention maps are not kept: the run began without them")
 
     def keep(self, weights: str, path: Path) -> None:
         """Write the attention maps of a run that has ended, where it was to keep any.

@@ -36,18 +36,19 @@ TIMEOUT = timedelta(minutes=30)
 """Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a
 checkpoint, which the others wait for, must not take longer."""
 
-VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-"""Environment variables that the launcher sets for each process, as torchrun does."""
+# What is to be said in place of broadcast_buffers, older versions of torch do not know.
+warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
 
 Item = TypeVar("Item")
 
 
+@dataclass(eq=False)
 class Failed(Exception):
     """A run has failed in one of its processes, and all of them know: kind and message of the error, its traceback."""
 
-    def __init__(self, kind: str, message: str, trace: str) -> None:
-        super().__init__(kind, message, trace)
-        self.kind, self.message, self.trace = kind, message, trace
+    kind: str
+    message: str
+    trace: str
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,7 @@ class World:
         if self.size == 1:
             return model
         # Buffers are the same in all processes and stay so.
-        with warnings.catch_warnings():  # what is to be said in place of broadcast_buffers, older versions do not know
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            return DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)
+        return DistributedDataParallel(model, init_sync=False, broadcast_buffers=False)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all processes; on a GPU nothing waits for it."""
@@ -159,6 +158,7 @@ class World:
         Raises:
             Failed: in all processes, where one has failed; the message says which unless all have. In a process that
                 is alone, what was raised inside is raised as it is.
+            BrokenDevice: in all processes, where the GPU of one does not compute.
             Stopped: in all processes, where it was raised in one.
         """
         if self.size == 1:
@@ -175,8 +175,10 @@ class World:
         found = self.gather(mine)
         failed = {rank: error for rank, error in enumerate(found) if isinstance(error, Failed)}
         for rank, there in failed.items():
-            where = "" if len(failed) == self.size else f"{self.name(rank)}: "
-            raise Failed(there.kind, where + there.message, there.trace)
+            message = there.message if len(failed) == self.size else f"{self.name(rank)}: {there.message}"
+            if there.kind == gpu.BrokenDevice.__name__:
+                raise gpu.BrokenDevice(message)
+            raise Failed(there.kind, message, there.trace)
         for stopped_there in filter(None, found):
             raise stopped_there
 
@@ -208,13 +210,8 @@ def joined(device: str) -> Iterator[World]:
     if not several():
         yield World(threads=len(usable_cores()))
         return
-    missing = [name for name in VARIABLES if name not in os.environ]
-    if missing:
-        raise VitinitError(f"WORLD_SIZE is set, as torchrun does, and {', '.join(missing)} is not")
     try:
-        rank, size, local_rank = (int(os.environ[name]) for name in VARIABLES[:3])
-        if not 0 <= rank < size:
-            raise ValueError(f"RANK {rank} does not fit WORLD_SIZE {size}")
+        rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         world = World(rank, size, local_rank)
         if device == "cuda":
             gpu.check(world.device(device))
@@ -222,8 +219,10 @@ def joined(device: str) -> Iterator[World]:
         store, *_ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         backend = "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-    except (ValueError, RuntimeError) as error:
-        raise VitinitError(f"the processes of this run cannot come together: {error}") from None
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise VitinitError(
+            f"WORLD_SIZE is set, as by torchrun, and the processes cannot come together: {error}"
+        ) from None
     try:
         group = dist.new_group(backend="gloo", timeout=TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -34,8 +34,7 @@ def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     return summed / targets.numel()
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(NamedTuple):
     """Scores on all held-out images."""
 
     metrics: dict[str, float]
@@ -58,7 +57,7 @@ class Scores:
         self.dense, self.metrics = dense, fitting(classes, dense, last)
         nothing = torch.zeros(0, classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
         self.sums = [each.sums(*nothing) for each in self.metrics]
-        self.correct: list[Tensor] = []
+        self.correct = [torch.zeros(0, dtype=torch.bool, device=device)]
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
         """Count a batch."""
@@ -78,6 +77,5 @@ class Scores:
             values |= metric.values(sums)
         if self.dense:
             return Scored(values)
-        here = torch.cat(self.correct) if self.correct else torch.zeros(0, dtype=torch.bool)
-        images = np.concatenate(world.gather(here.cpu().numpy()))  # parts of processes are in order of rank
+        images = np.concatenate(world.gather(torch.cat(self.correct).cpu().numpy()))  # parts are in order of rank
         return Scored(values, base64.b64encode(np.packbits(images).tobytes()).decode())

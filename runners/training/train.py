@@ -28,6 +28,8 @@ from vitinit.runners.loaders.base import Loader
 from vitinit.runners.training.distributed import ALONE, World
 from vitinit.runners.training.scoring import Scored, Scores, training_loss
 
+# A recipe of one epoch has a schedule that does nothing, and no user has to know.
+logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Types of the precisions that are torch's autocast."""
 
@@ -60,8 +62,6 @@ class Training:
             )
         else:
             self.optimizer = optimizers.build(model, recipe)
-        # a recipe of one epoch has a schedule that does nothing, and no user has to know
-        logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
         self.scheduler, _ = create_scheduler_v2(
             self.optimizer,
             num_epochs=recipe.epochs,
@@ -122,8 +122,6 @@ class Training:
         self.epoch_seconds = float(state["epoch_seconds"])
         self.history = [EpochRow.model_validate(row) for row in state["history"]]
         self.correct = state["correct"]
-        if len(self.history) != self.epoch or not 0 <= self.step <= self.steps_per_epoch:
-            raise ValueError(f"{len(self.history)} epochs of history, but it stands at {self.epoch}, {self.step}")
 
 
 def train(
@@ -176,34 +174,33 @@ def train(
                     training.ema.update(model)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
-            train_loss = float(training.loss_sum) / loader.steps
+            losses = {"training": float(training.loss_sum) / loader.steps}
             training_seconds = time.perf_counter() - start
-            found: dict[str, float] = {}
-            averaged: dict[str, float] = {}
+            scores: dict[str, Any] = {}
             if epoch + 1 in recipe.evaluated_epochs:
                 how = (loader, recipe, between_steps, world, micro_batch, epoch + 1 == recipe.epochs)
-                scored = evaluate(model, *how)
-                found, training.correct = dict(scored.metrics), scored.correct
-                if loader.metric not in found:
+                metrics, training.correct = evaluate(model, *how)
+                if loader.metric not in metrics:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
+                losses[evaluate_on] = metrics["loss"]
+                fields = ("loss", main_metric(None, loader.dense, None))
+                scores = {f"{evaluate_on}_{name}": metrics[name] for name in fields}
+                scores["metrics"] = {name: value for name, value in metrics.items() if name not in fields}
+                scores["headline"] = loader.metric if loader.metric in scores["metrics"] else None
                 if training.ema:
-                    ema = evaluate(training.ema.module, *how).metrics
-                    averaged = {"ema_loss": ema["loss"], "ema_score": ema[loader.metric]}
-            measured = {name: found.pop(name, None) for name in ("loss", main_metric(None, loader.dense, None))}
-            losses = {"training": train_loss, evaluate_on: measured["loss"]}
-            for name, each in {**losses, "averaged weights": averaged.get("ema_loss")}.items():
-                if each is not None and not math.isfinite(each):
-                    raise Diverged(f"epoch {epoch + 1}: {name} loss {each}")
+                    averaged = evaluate(training.ema.module, *how).metrics
+                    losses["averaged weights"] = averaged["loss"]
+                    scores |= {"ema_loss": averaged["loss"], "ema_score": averaged[loader.metric]}
+            for name, loss in losses.items():
+                if not math.isfinite(loss):
+                    raise Diverged(f"epoch {epoch + 1}: {name} loss {loss}")
             row = EpochRow(
                 epoch=epoch + 1,
                 lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
-                train_loss=train_loss,
-                **{f"{evaluate_on}_{name}": value for name, value in measured.items()},
-                metrics=found,
-                headline=loader.metric if loader.metric in found else None,
+                train_loss=losses["training"],
                 seconds=time.perf_counter() - start,
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
-                **averaged,
+                **scores,
             )
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0

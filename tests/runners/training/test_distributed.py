@@ -174,20 +174,16 @@ def test_three_processes_agree():
 
 def test_the_environment_must_be_whole(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(VitinitError, match="RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT is not"), joined("cpu"):
-        pass
-    for name in distributed.VARIABLES:
-        monkeypatch.setenv(name, "2")
-    with pytest.raises(VitinitError, match="RANK 2 does not fit WORLD_SIZE 2"), joined("cpu"):
+    with pytest.raises(VitinitError, match="WORLD_SIZE is set, .* cannot come together: 'RANK'"), joined("cpu"):
         pass
 
 
 def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
     cells = harness.cells(tmp_path)
     mixer, vit = (next(cell for cell in cells if cell.row == row) for row in ("convmixer", "mimetic"))
-    for changes, how in (({"processes": 2}, "in 2 processes"), ({"micro_batch": 13}, "with --micro-batch 13")):
+    for changes in ({"processes": 2}, {"micro_batch": 13}):
         execution = Execution("cpu", 1, "inline", **changes)
-        with pytest.raises(VitinitError, match=f"a convmixer cannot be trained {how}: its BatchNorm"):
+        with pytest.raises(VitinitError, match="a convmixer cannot be trained in parts of batches: its BatchNorm"):
             check_execution(mixer.spec, execution)
         check_execution(vit.spec, execution)
     outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
