@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -20,9 +21,9 @@ from vitinit.initializers.streams import derive, stream
 
 ERASED_AREA = (0.02, 1 / 3)
 """Least and largest share of an image that is erased; with the next two, timm's defaults."""
-ERASED_LOG_RATIO = (math.log(0.3), math.log(1 / 0.3))
-"""Logarithm of the least and the largest height over width."""
-ERASING_ATTEMPTS = 10
+ERASED_RATIO = (0.3, 1 / 0.3)
+"""Least and largest height over width."""
+ATTEMPTS = 10
 
 
 def mix(
@@ -114,12 +115,25 @@ def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int,
 
 def _erased_box(draws: random.Random, probability: float, height: int, width: int) -> tuple[int, int, int, int] | None:
     """Top, left, rows and columns; None where nothing is erased."""
-    if draws.random() > probability:
-        return None
-    for _ in range(ERASING_ATTEMPTS):
-        area = draws.uniform(*ERASED_AREA) * (height * width)
-        ratio = math.exp(draws.uniform(*ERASED_LOG_RATIO))
-        rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
-        if rows < height and columns < width:
-            return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
+    if draws.random() <= probability:
+        for rows, columns in random_sides(draws, height * width, ERASED_AREA, ERASED_RATIO):
+            if rows < height and columns < width:
+                return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
     return None
+
+
+def random_sides(
+    draws: random.Random, pixels: int, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Iterator[tuple[int, int]]:
+    """Ten attempts at the sides of a rectangle of random area and shape, with the draws that timm makes.
+
+    Args:
+        draws: where they come from.
+        pixels: area of the image.
+        scale: least and largest share of it.
+        ratio: least and largest of the first side over the second.
+    """
+    for _ in range(ATTEMPTS):
+        area = draws.uniform(*scale) * pixels
+        shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        yield round(math.sqrt(area * shape)), round(math.sqrt(area / shape))

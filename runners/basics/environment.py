@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,6 @@ from vitinit.benchmark.records.export import flatten
 from vitinit.initializers.plugins import GROUPS
 
 if TYPE_CHECKING:
-    import torch
-
     from vitinit.runners.basics.setting import Execution
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +45,6 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
-SLURM = ("job_id", "array_job_id", "array_task_id", "job_partition")
 OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
@@ -98,7 +95,7 @@ def _numeric(name: str) -> bool:
     return name.endswith((".py", ".yaml")) and not name.startswith(NOT_NUMERIC)
 
 
-def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
+def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
     """Return the provenance that a record stores, as it is in this process now.
 
     Args:
@@ -107,13 +104,12 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
-    on_gpu = device.type == "cuda" and torch.cuda.is_available()  # a failure is recorded where there is none, too
+    on_gpu = device.startswith("cuda") and torch.cuda.is_available()  # a failure is recorded where there is none, too
     plug_ins = {entry.dist for group in GROUPS for entry in entry_points(group=group) if entry.dist}
-    job = {key: os.environ[f"SLURM_{key.upper()}"] for key in SLURM if f"SLURM_{key.upper()}" in os.environ}
     return {
         **code,
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in LIBRARIES} | {dist.name: dist.version for dist in plug_ins},
+        "packages": {name: version(name) for name in LIBRARIES} | {dist.name: dist.version for dist in plug_ins},
         "platform": platform.platform(),
         "processor": device_name("cpu"),
         "cpu": {
@@ -127,7 +123,6 @@ def environment(device: torch.device, code: dict[str, Any]) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name(device) if on_gpu else None,
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
-        **({"slurm": job} if job else {}),
         "argv": code.get("argv") or argv(),
     }
 
@@ -224,10 +219,3 @@ def cpuinfo(names: str) -> str:
     path = Path("/proc/cpuinfo")
     block = path.read_text(errors="replace").partition("\n\n")[0] if path.is_file() else ""
     return " ".join(re.findall(rf"^(?:{names})\s*: (.*)", block, re.MULTILINE))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

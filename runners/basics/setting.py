@@ -64,8 +64,6 @@ class Event:
     """Event of a run in progress: one of these fields, or two where one says so."""
 
     run_id: str
-    init_done: int = 0
-    init_total: int = 0
     epoch: EpochRow | None = None
     probe: Probe | None = None
     """Taken after this epoch, where `Setting.track` names who reads it."""

@@ -37,6 +37,9 @@ TOGETHER_BYTES = {"cpu": 2**25, "cuda": 2**28}
 GPU is given one large operation in place of several small ones."""
 
 
+SplitName = Literal["train", "held_out"]
+
+
 class Loader(ABC):
     """Training and test batches of one run: float32 normalised images and their targets, on the device.
 
@@ -93,9 +96,7 @@ class Loader(ABC):
         self._offset_CHW = (-mean_CHW / std_CHW).float().to(device)
 
     @abstractmethod
-    def read(
-        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
-    ) -> Iterator[Tensor]:
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S.
 
         Args:
@@ -144,7 +145,7 @@ class Loader(ABC):
         for images, labels_B in zip(self.read("held_out", batches), labels, strict=False):
             yield self.normalise(images), labels_B
 
-    def plain(self, numbers: Tensor, split: Literal["train", "held_out"] = "train") -> Tensor:
+    def plain(self, numbers: Tensor, split: SplitName = "train") -> Tensor:
         """These images of the whole split, normalised, without augmentation."""
         (images,) = self.read(split, [numbers])
         return self.normalise(images)

@@ -55,11 +55,11 @@ def open_data(
         loader = "ffcv" if prepared else "full-size"
     if loader == "auto":
         size = datasets.decoded_size(spec, image_size, data_dir)
-        memory, share = device_memory(device), min(RESIDENT_SHARE, SHARED / runs)
-        loader = "resident" if size <= share * memory else "ffcv"
+        share = min(RESIDENT_SHARE, SHARED / runs)
+        loader = "resident" if size <= share * device_memory(device) else "ffcv"
         why = (
-            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of the "
-            f"{memory / 1e9:.1f} GB of memory, so FFCV has to read it (--loader resident keeps it in memory): "
+            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of memory, so FFCV has to "
+            "read it (--loader resident keeps it in memory): "
         )
     if loader != "ffcv":
         return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)

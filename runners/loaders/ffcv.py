@@ -7,13 +7,12 @@ or on where a run was resumed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from queue import Empty
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from torch import Tensor
 from vitinit.benchmark.image_files.beton import damaged, threads_kept
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive
-from vitinit.runners.loaders.base import Loader
+from vitinit.runners.loaders.base import Loader, SplitName
 
 POLL_S = 0.2
 
@@ -42,9 +41,7 @@ class FfcvLoader(Loader):
 
     name: ClassVar[str] = "ffcv"
 
-    def read(
-        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
-    ) -> Iterator[Tensor]:
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, in main memory; for a GPU the channels are last there.
 
         Raises:
@@ -175,10 +172,9 @@ class Reading(EpochIterator):
                 return images_BCHW if self.pins else images_BCHW.clone(memory_format=torch.contiguous_format)
 
     def end(self) -> None:
-        """Lets the thread end, and its memory go; one that hangs is left behind."""
+        """Lets the thread end, and its memory go."""
         self.terminate_event.set()
-        deadline = time.monotonic() + 1
-        while self.is_alive() and time.monotonic() < deadline:
+        while self.is_alive():
             with suppress(Empty):
                 self.output_queue.get(timeout=0.01)
         self.close()

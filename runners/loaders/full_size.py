@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,10 +23,10 @@ from torchvision.transforms import functional as TF
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
+from vitinit.runners.augmentation.mixing import random_sides
 from vitinit.runners.loaders.ahead import carried_out
-from vitinit.runners.loaders.base import Loader
+from vitinit.runners.loaders.base import Loader, SplitName
 
-CROP_ATTEMPTS = 10
 TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 """One of them is drawn for each random resized crop, as timm does by default."""
 
@@ -36,9 +36,7 @@ class FullSizeLoader(Loader):
 
     name: ClassVar[str] = "full-size"
 
-    def read(
-        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
-    ) -> Iterator[Tensor]:
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, decoded a batch ahead; of an epoch, cropped and flipped."""
         images_of, size = getattr(self.data, split), self.image_size
 
@@ -91,10 +89,7 @@ def _crop_box(
 ) -> tuple[int, int, int, int]:
     """Top, left, rows and columns; the largest central part of an allowed shape where ten attempts do not fit."""
     width, height = image.size
-    for _ in range(CROP_ATTEMPTS):
-        area = draws.uniform(*scale) * (width * height)
-        shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
-        columns, rows = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+    for columns, rows in random_sides(draws, width * height, scale, ratio):
         if columns <= width and rows <= height:
             return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
     columns = min(width, round(height * ratio[1]))

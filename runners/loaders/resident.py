@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from torch import Tensor
 
-from vitinit.runners.loaders.base import Loader
+from vitinit.runners.loaders.base import Loader, SplitName
 
 
 class ResidentLoader(Loader):
@@ -21,9 +21,7 @@ class ResidentLoader(Loader):
         splits = {"train": self.data.train, "held_out": self.data.held_out}
         return {name: split.sized(self.image_size).to(self.device) for name, split in splits.items()}
 
-    def read(
-        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
-    ) -> Iterator[Tensor]:
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
         images = self._images[split]
         return (images.index_select(0, numbers.to(self.device, non_blocking=True)) for numbers in batches)

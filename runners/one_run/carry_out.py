@@ -74,13 +74,27 @@ def carry_out(
             checkpoints = Checkpoints(
                 folder, setting.checkpoint_minutes, lambda text: on_event(Event(cell.run_id, trouble=text))
             )
-            end = _outcome(cell, setting, checkpoints, stop, tell, world, claim)
+            outcome: RunRecord | FailureRecord | None
+            try:
+                outcome = run(cell, setting, checkpoints, stop, tell, world)
+            except (Stopped, BrokenDevice):
+                raise
+            except Failed as error:
+                outcome = failure(cell, setting, error.kind, error.message, error.trace)
+            except Exception as error:
+                if world.size > 1 and not isinstance(error, Diverged):
+                    _give_up(cell, setting, error, world, claim)
+                if lost_device := lost.to_blame(error, world.device(setting.execution.device), folder):
+                    raise lost_device from error
+                outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
+            assert outcome
             if claim.lost():
                 raise Stopped("another process has taken the run over")
-            record(end, store, checkpoints)
-            tracking.end(end)
-            if end.status == "done":
+            record(outcome, store, checkpoints)
+            tracking.end(outcome)
+            if isinstance(outcome, RunRecord) or outcome.error == Diverged.__name__:
                 claim.finish()
+            end = outcome
     except claims.Taken as taken:
         end = Unfinished(cell.run_id, "elsewhere", str(taken))
     except Stopped as stopped:
@@ -95,35 +109,6 @@ def carry_out(
         tracking.end()
     world.broadcast(end)
     return end
-
-
-def _outcome(
-    cell: Cell,
-    setting: Setting,
-    checkpoints: Checkpoints,
-    stop: Stop,
-    on_event: Callable[[Event], None],
-    world: World,
-    claim: claims.Claim,
-) -> RunRecord | FailureRecord:
-    """Carry out a run that this process, rank 0, has claimed."""
-    try:
-        outcome = run(cell, setting, checkpoints, stop, on_event, world)
-        assert outcome is not None
-        return outcome
-    except (Stopped, BrokenDevice):
-        raise
-    except Failed as error:
-        return failure(cell, setting, error.kind, error.message, error.trace)
-    except Diverged as error:
-        checkpoints.remove()
-        return failure(cell, setting, "Diverged", str(error), traceback.format_exc())
-    except Exception as error:
-        if world.size > 1:
-            _give_up(cell, setting, error, world, claim)
-        if lost_device := _lost_device(error, cell, setting, world):
-            raise lost_device from error
-        return failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
 
 
 def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
@@ -148,11 +133,6 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, VitinitError) or out_of_memory(error) else located(error)
 
 
-def _lost_device(error: Exception, cell: Cell, setting: Setting, world: World) -> BrokenDevice | None:
-    folder = claims.folder(setting.root, setting.study, cell.run_id)
-    return lost.to_blame(error, world.device(setting.execution.device), folder)
-
-
 def _give_up(
     cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
 ) -> NoReturn:
@@ -163,7 +143,9 @@ def _give_up(
     """
     text, requeued = f"{world.name()}: {_message(error)}", False
     try:
-        first, lost_device = world.first_to_fail(), _lost_device(error, cell, setting, world)
+        folder = claims.folder(setting.root, setting.study, cell.run_id)
+        first = world.first_to_fail()
+        lost_device = lost.to_blame(error, world.device(setting.execution.device), folder)
         if lost_device or first:
             print(f"{cell.describe()}: {lost_device or text}", file=sys.stderr, flush=True)
         if lost_device:

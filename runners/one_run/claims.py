@@ -18,7 +18,6 @@ import platform
 import shutil
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,8 +102,6 @@ def live(folder: Path) -> Owner | None:
         lock = os.open(folder / LOCK, os.O_RDONLY)
     except FileNotFoundError:
         return _heard(folder, owner, locks=True)
-    except OSError:  # a folder that may not be read is somebody else's
-        return UNKNOWN
     try:
         free = _locked(lock, fcntl.LOCK_SH)
     finally:
@@ -251,4 +248,4 @@ def _machine() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        return f"{platform.node()} {uuid.getnode()}"
+        return platform.node()

@@ -37,9 +37,6 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
 
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:
     """The record of a run that did not finish."""
-    import torch
-
-    device = torch.device(setting.execution.device)
     return FailureRecord(
         run_id=cell.spec.run_id,
         study=setting.study,
@@ -50,7 +47,7 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         message=encodable(message),
         traceback=encodable(trace),
         execution=asdict(setting.execution),
-        environment=environment(device, setting.code),
+        environment=environment(setting.execution.device, setting.code),
     )
 
 

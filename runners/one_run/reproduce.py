@@ -55,10 +55,8 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     then = record.execution
     recorded = str(then.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
-    if chosen not in ("cpu", "cuda"):
-        raise VitinitError(f"the record names the device {recorded!r}; say --device cpu or --device cuda")
-    if chosen == "cuda" and default_device() != "cuda":
-        raise VitinitError("torch finds no CUDA GPU here; --device cpu repeats the run, with other rounding")
+    if chosen not in ("cpu", default_device()):
+        raise VitinitError(f"torch finds no {chosen} device here; --device cpu repeats the run, with other rounding")
     return Execution(
         device=chosen,
         threads=then["threads"] if chosen == recorded else cores(),

@@ -108,7 +108,7 @@ class Run:
         if recipe.precision == "tf32":
             gpu.check_tf32(device)
         with tensor_floats(recipe.precision):
-            self.environment = environment(device, self.setting.code)
+            self.environment = environment(str(device), self.setting.code)
         self.environment["initializers"] = sources(spec.base, spec.method)
         self.data = open_data(
             spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
@@ -189,17 +189,13 @@ class Run:
         def training_images(count: int) -> Tensor:
             return loader.plain(torch.randint(images, (count,), generator=stream(seed, "init/images")))
 
-        def progress(done: int, total: int) -> None:
-            self.stop.check()
-            self.on_event(Event(self.cell.run_id, init_done=done, init_total=total))
-
         self.init, targets_LHNN = initialize(
             self.training.model,
             self.base,
             self.method,
             lambda name: stream(seed, name),
             loader.plain(probe),
-            Job(progress, training_images),
+            Job(lambda done, total: self.stop.check(), training_images),
             measure=not self.unmeasured,
         )
         if self.observer:

@@ -59,9 +59,7 @@ class Display:
                 self._say_of(run_id, event.trouble, "yellow")
         elif event.resumed:
             self._say_of(run_id, f"goes on from {event.resumed}")
-        elif row is None:
-            self._update(f"{cell.describe()}: initialising, step {event.init_done}/{event.init_total}")
-        else:
+        elif row:
             epochs = cell.spec.recipe.epochs
             self._before.setdefault(run_id, (row.epoch - 1) / epochs)
             self._share[run_id] = row.epoch / epochs

@@ -79,21 +79,15 @@ class Checkpoints:
             self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
         else:
             # Keep this one and the one before. Later ones were passed over: they are of a future that is abandoned.
-            earlier, self._good = [each for each in self._files() if each < path], path
-            for old in self._files():
-                if old not in (path, *earlier[-1:]):
-                    _unlink(old)
+            files, self._good = self._files(), path
+            for old in {*files} - {path, *[each for each in files if each < path][-1:]}:
+                _unlink(old)
         self._saved_at = time.monotonic()
         self._took = self._saved_at - start
 
     def make_room(self) -> bool:
         """Remove all but the one that the run would go on from; says whether there was anything to remove."""
         return any([_unlink(path) for path in self._files() if path != self._good])
-
-    def remove(self) -> None:
-        """Remove all of them: the run is to begin anew."""
-        self._good = None
-        self.make_room()
 
     def _files(self) -> list[Path]:
         return sorted(self.folder.glob("step-*.ckpt"))

@@ -34,7 +34,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Types of the precisions that are torch's autocast."""
 
 
-class Diverged(Exception):
+class Diverged(VitinitError):
     """The training or held-out loss is not a finite number."""
 
 
@@ -91,7 +91,6 @@ class Training:
         return {
             **ema,
             "model": self.model.state_dict(),
-            "parameters": [name for name, _ in self.model.named_parameters()],
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "epoch": self.epoch,
@@ -108,10 +107,6 @@ class Training:
         Raises:
             ValueError, KeyError, TypeError, RuntimeError: this is not the state of such a training.
         """
-        if state["parameters"] != [name for name, _ in self.model.named_parameters()]:
-            raise ValueError(
-                "the model's parameters are others, or in another order: the optimiser knows their order only"
-            )
         self.model.load_state_dict(state["model"])
         if self.ema:
             self.ema.module.load_state_dict(state["ema"])

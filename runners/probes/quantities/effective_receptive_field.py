@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitinit.initializers.attention import evaluated, token_grid
+from vitinit.initializers.attention import evaluated
 from vitinit.runners.probes.blocks import blocks_of, patch_tokens
 from vitinit.runners.probes.registry import Seen, probe
 
@@ -15,11 +15,6 @@ RECEPTIVE_FIELD_IMAGES = 4
 
 @probe
 def effective_receptive_field(seen: Seen) -> Tensor:
-    """Radius of the effective receptive field of each block, L, in tokens."""
-    return receptive_field(seen.model, seen.images_BCHW[:RECEPTIVE_FIELD_IMAGES])
-
-
-def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """Radius of the effective receptive field of each block, L, in patches.
 
     The absolute gradient of the central token's output with respect to the pixels, mean over images and channels (Luo
@@ -27,20 +22,16 @@ def receptive_field(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     weighted by this, has. The output's features are added up with alternating signs, less their mean: a plain sum is
     what every LayerNorm that reads the token takes away. Where the model ends in a class token, nothing reads the patch
     tokens of the last block.
-
-    Args:
-        model: with timm's blocks; evaluated, and left as it was, gradients of its parameters included.
-        images_BCHW: on the model's device.
     """
-    rows, columns = token_grid(model)
+    model, (rows, columns) = seen.model, seen.grid
     outputs: list[Tensor] = []
     hooks = [block.register_forward_hook(lambda _, __, output: outputs.append(output)) for block in blocks_of(model)]
-    pixels_BCHW = images_BCHW.detach().clone().requires_grad_()
+    pixels_BCHW = seen.images_BCHW[:RECEPTIVE_FIELD_IMAGES].detach().clone().requires_grad_()
     with evaluated(model, hooks), torch.enable_grad():
         model(pixels_BCHW)
     radii = []
     for output in outputs:
-        tokens_BND, (high, wide) = patch_tokens(output, (rows, columns))
+        tokens_BND, (high, wide) = patch_tokens(output, seen.grid)
         signs_D = 1 - 2.0 * (torch.arange(output.shape[-1], device=output.device) % 2)
         summed = (tokens_BND[:, high // 2 * wide + wide // 2] @ (signs_D - signs_D.mean())).sum()
         (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitinit.initializers.attention import AT_ONCE, attention_layers, token_grid
+from vitinit.initializers.attention import AT_ONCE, attention_layers
 from vitinit.initializers.diagnostics import nonlocality as mean_distance
 from vitinit.initializers.diagnostics import zeros
 from vitinit.runners.probes.registry import Seen, probe
@@ -18,24 +18,19 @@ def nonlocality(seen: Seen) -> list[Tensor]:
 
 
 @probe
-def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
-    """Nonlocality of the maps that the released ConViT code takes; None where attention cannot be of bare patches."""
-    if any(layer.window for layer in attention_layers(seen.model)):  # BEiT's biases are of a class token, too
-        return None
-    return [mean_distance(maps_HNN, seen.grid) for maps_HNN in of_patch_embedding(seen.model, seen.images_BCHW)]
-
-
 @torch.no_grad()
-def of_patch_embedding(model: nn.Module, images_BCHW: Tensor) -> list[Tensor]:
-    """Mean maps, H x N x N, of every layer on the bare patch embedding, as the released ConViT code takes them.
+def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
+    """Nonlocality of every layer's maps on the bare patch embedding, as the released ConViT code takes them.
 
     No position embedding, no LayerNorm, and no layer before; so these are not maps that the model ever has. Attention
-    is not in windows here.
+    is not in windows here; None where it cannot be of bare patches.
     """
-    layers = attention_layers(model)
-    sums = [zeros(layer, token_grid(model), images_BCHW) for layer in layers]
-    for few_BCHW in images_BCHW.split(AT_ONCE):
-        tokens_bND = model.patch_embed(few_BCHW)  # type: ignore[operator]
+    layers = attention_layers(seen.model)
+    if any(layer.window for layer in layers):  # BEiT's biases are of a class token, too
+        return None
+    sums = [zeros(layer, seen.grid, seen.images_BCHW) for layer in layers]
+    for few_BCHW in seen.images_BCHW.split(AT_ONCE):
+        tokens_bND = seen.model.patch_embed(few_BCHW)  # type: ignore[operator]
         for layer, sum_HNN in zip(layers, sums, strict=True):
             sum_HNN += layer.attention(tokens_bND).sum(0)
-    return [sum_HNN / len(images_BCHW) for sum_HNN in sums]
+    return [mean_distance(sum_HNN / len(seen.images_BCHW), seen.grid) for sum_HNN in sums]

@@ -86,7 +86,7 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
             "spec": {**there, "dataset": {**there["dataset"], "name": "folder", "path": "/far/away"}}
         },
         "those of the record 000000000000": {"dataset": {**whole["dataset"], "checksum": "0" * 64}},
-        "the device 'xpu'": {"execution": {"device": "xpu", "threads": 1}},
+        "finds no xpu device here": {"execution": {"device": "xpu", "threads": 1}},
     }
     for number, (words, changes) in enumerate(foreign.items()):
         record = altered(recorded, **changes)

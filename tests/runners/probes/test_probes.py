@@ -26,7 +26,7 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.masking import masked
-from vitinit.runners.probes.quantities.effective_receptive_field import receptive_field
+from vitinit.runners.probes.quantities.effective_receptive_field import effective_receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
 from vitinit.runners.probes.take import take as probe
 
@@ -119,7 +119,8 @@ def test_receptive_field_of_a_linear_model_is_known():
     channels = torch.tensor([1.0, -1.0, 0.0])  # absolute before their mean, or nothing is left
     model.patch_embed.proj.weight.data.copy_(torch.arange(48.0)[:, None, None, None] * channels[:, None, None])
     everywhere = np.mean([math.hypot(a - 2, b - 2) for a, b in list(np.ndindex(SIDE, SIDE))[1:]])
-    assert receptive_field(model, images_of(3)).tolist() == pytest.approx([0, 1, everywhere], abs=1e-5)
+    seen = Seen(model, images_of(3), (SIDE, SIDE), None, None)
+    assert effective_receptive_field(seen).tolist() == pytest.approx([0, 1, everywhere], abs=1e-5)
     assert all(p.grad is None for p in model.parameters())
 
 

@@ -49,7 +49,6 @@ def test_many_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
     assert len(study.records) == 90
     record = next(iter(study.records.values()))
     assert record.execution["executor"] == "slurm"
-    assert record.environment["slurm"]["job_partition"] == "main"
     assert {len(record.sessions) for record in study.records.values()} == {1}
     (folder,) = {job.folder for job in jobs.look(study.root, "study")}
     lines = "".join(path.read_text() for path in folder.glob("*_log.out")).splitlines()
