@@ -18,20 +18,17 @@ def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generato
         generator: on the CPU; what is drawn from it is for the whole batch.
         part: which part of the batch the images are.
     """
+    device = images_BCHW.device
     if recipe.crop_padding:
         offsets_2B = torch.randint(2 * recipe.crop_padding + 1, (2, recipe.batch_size), generator=generator)
-        images_BCHW = crop(images_BCHW, recipe.crop_padding, *_sent(offsets_2B[:, part], images_BCHW.device))
+        images_BCHW = crop(images_BCHW, recipe.crop_padding, *offsets_2B[:, part].to(device, non_blocking=True))
     if recipe.hflip:
         flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
-        places = _sent(flipped_B[part].nonzero()[:, 0], images_BCHW.device)
+        places = flipped_B[part].nonzero()[:, 0].to(device, non_blocking=True)
         flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
         images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
         replace_(images_BCHW, places, flipped_NCHW)
     return images_BCHW
-
-
-def _sent(numbers: Tensor, device: torch.device) -> Tensor:
-    return numbers.to(device, non_blocking=True)
 
 
 def joined(images_BCHW: Tensor, masks_BHW: Tensor) -> Tensor:

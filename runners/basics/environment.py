@@ -58,12 +58,10 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         source: sha256 over all of it; needs no git.
     """
     found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
-    # A git hook sets GIT_DIR and the like, which would name another repository.
-    env = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
 
     def git(*arguments: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, check=True, env=env).stdout.decode(errors="surrogateescape")
+        return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
 
     try:
         # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
@@ -116,7 +114,6 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
             # virtual machines often hide its name
             "model": cpuinfo("vendor_id|cpu family|model|stepping") or None,
             "capability": torch.backends.cpu.get_cpu_capability(),
-            "cores": os.cpu_count(),
         },
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,

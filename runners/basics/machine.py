@@ -21,9 +21,8 @@ def cores() -> int:
 
 def usable_cores() -> tuple[int, ...]:
     """Their numbers."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    every = range(os.cpu_count() or 1)
+    return tuple(sorted(os.sched_getaffinity(0) if sys.platform == "linux" else every))
 
 
 def several() -> bool:
@@ -66,10 +65,7 @@ def unseen_gpu() -> str:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     if hidden or not any(map(glob.glob, [NVIDIA_GPU])) or default_device() == "cuda":
         return ""
-    import torch
-
-    built = f"needs CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
     return (
-        f"torch does not see the NVIDIA GPU of this machine: torch {torch.__version__} {built}. nvidia-smi shows the "
-        "driver: CUDA 13 needs 580 or newer; make setup CUDA=12 is for drivers from 525 on"
+        "torch does not see the NVIDIA GPU of this machine, whose driver nvidia-smi shows: CUDA 13 needs 580 or newer; "
+        "make setup CUDA=12 is for drivers from 525 on"
     )

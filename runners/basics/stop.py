@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 """Signals that request a stop: Ctrl-C, `kill`, a closed terminal, and a cluster before a limit or preemption."""
-
-IMPATIENT_S = 1.0
-"""A second Ctrl-C after so many seconds does not wait. Some wrappers send the first one twice."""
 
 
 class Stopped(Exception):
@@ -48,26 +44,19 @@ class Stop:
 
 
 @contextmanager
-def on_signals(stop: Stop, impatient: bool = True) -> Iterator[None]:
+def on_signals(stop: Stop) -> Iterator[None]:
     """Turn signals into a request to stop; those that this process was started to ignore (nohup) stay ignored.
 
-    When `impatient`, a second Ctrl-C does not wait: it is a KeyboardInterrupt. Another thread than the main one gets no
-    signals.
+    Another thread than the main one gets no signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    first = 0.0
+    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
     def handle(number: int, frame: object) -> None:
-        nonlocal first
-        if not stop.reason:
-            first = time.monotonic()
-            stop.request(signal.Signals(number).name)
-        elif impatient and number == signal.SIGINT and time.monotonic() - first > IMPATIENT_S:
-            raise KeyboardInterrupt
+        stop.request(signal.Signals(number).name)
 
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handle) for number in heeded}
     try:
         yield

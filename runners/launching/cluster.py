@@ -146,7 +146,7 @@ def carry_out_pack(pack: Pack) -> None:
     """
     stop, before = Stop(), _reached(pack)
     leads = os.environ.get("SLURM_PROCID", "0") == "0"
-    with on_signals(stop, impatient=False):
+    with on_signals(stop):
         try:
             _carry_out(pack, stop)
         except KeyboardInterrupt as interrupt:

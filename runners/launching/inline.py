@@ -24,7 +24,7 @@ class Inline:
     def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
         """See `execute.Executor`."""
         stop = Stop(parent=stop)
-        with on_signals(stop, impatient=self.world.size == 1):
+        with on_signals(stop):
             self.world.broadcast((cells, setting))
             yield from in_turn(cells, setting, stop, display.event, self.world)
             if stop.reason:
@@ -65,7 +65,7 @@ def led(device: str) -> Iterator[World]:
 def follow(world: World) -> None:
     """Carry out, with rank 0, the runs that it says, until it has no more. It reports what goes wrong, too."""
     stop = Stop()
-    with on_signals(stop, impatient=False):
+    with on_signals(stop):
         while work := world.broadcast():
             cells, setting = work
             try:

@@ -199,7 +199,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
             stop.request("its launcher has gone")
 
     threading.Thread(target=outlive_nobody, daemon=True).start()
-    with on_signals(stop, impatient=False):
+    with on_signals(stop):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         try:
             end: object = carry_out(cell, setting, stop, send)

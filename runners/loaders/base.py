@@ -140,7 +140,7 @@ class Loader(ABC):
     def held_out(self) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the images that accuracy is measured on, in file order."""
         numbers = torch.arange(self._held_out.start, self._held_out.stop)
-        batches = numbers.split(self.evaluation_batch) if len(numbers) else ()
+        batches = numbers.split(self.evaluation_batch)
         labels = self._held_out_labels.split(self.evaluation_batch)
         for images, labels_B in zip(self.read("held_out", batches), labels, strict=False):
             yield self.normalise(images), labels_B

@@ -67,7 +67,8 @@ def carry_out(
 
             def tell(event: Event) -> None:
                 if row := event.epoch:
-                    claim.update(row.epoch, cell.spec.recipe.epochs, row.scored(), row.seconds)
+                    epochs, scored = cell.spec.recipe.epochs, row.scored() or claim.owner.scored
+                    claim.say(epoch=row.epoch, epochs=epochs, scored=scored, epoch_seconds=row.seconds)
                 on_event(event)
                 tracking.event(event)
 

@@ -167,14 +167,17 @@ class Claim:
         mine = self.owner
         return (found.machine, found.pid, found.since) != (mine.machine, mine.pid, mine.since)
 
-    def update(self, epoch: int, epochs: int, scored: str, seconds: float) -> None:
-        """Say how far the run is, and how long its last epoch took; one without a score leaves the last one."""
-        self._say(epoch=epoch, epochs=epochs, scored=scored or self.owner.scored, epoch_seconds=seconds)
+    def say(self, **news: object) -> None:
+        """Say how far the run is, in fields of `Owner`."""
+        self.owner = self.owner.model_copy(update=news)
+        if not self.lost():
+            with suppress(OSError):  # only what others see of it goes stale
+                self._write()
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
         if self._lock >= 0:
-            self._say(released=True)
+            self.say(released=True)
             os.close(self._lock)
             self._lock = -1
 
@@ -188,15 +191,8 @@ class Claim:
     def _write(self) -> None:
         write_atomically(self.path, self.owner.model_dump_json().encode())
 
-    def _say(self, **news: object) -> None:
-        self.owner = self.owner.model_copy(update=news)
-        if not self.lost():
-            with suppress(OSError):  # only what others see of it goes stale
-                self._write()
-
 
 def _take(folder: Path) -> Claim:
-    taken = Taken("being run by another process")
     for attempt in range(TRIES):
         time.sleep(0.001 * attempt)
         lock = -1
@@ -204,9 +200,7 @@ def _take(folder: Path) -> Claim:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
             free = _locked(lock, fcntl.LOCK_EX)
-            if free is False:
-                taken = Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
-            elif os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
+            if free is not False and os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
                 owner = last(folder)
                 if owner and not owner.released and (other := _heard(folder, owner, locks=bool(free))):
                     raise Taken(f"being run by {other.describe()}")
@@ -219,7 +213,7 @@ def _take(folder: Path) -> Claim:
         finally:
             if lock >= 0:
                 os.close(lock)
-    raise taken
+    raise Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
 
 
 def _locked(descriptor: int, how: int) -> bool | None:

@@ -168,6 +168,5 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
-    execution = {"compiled": False, **record.execution}  # runs are no longer compiled
-    keys = ("device", "threads", "deterministic", "processes", "micro_batch", "compiled")
-    return {**record.environment, "execution": {key: execution[key] for key in keys}}
+    keys = ("device", "threads", "deterministic", "processes", "micro_batch")
+    return {**record.environment, "execution": {key: record.execution[key] for key in keys}}

@@ -43,6 +43,8 @@ PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
 ROUNDING = ("processes", "nodes", "micro_batch", "loader")
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
+CHANGES = "changed_while_running"
+"""What a record's environment has where something changed between sessions: its bits cannot be promised then."""
 
 
 def run(
@@ -130,8 +132,6 @@ class Run:
         self.init: InitReport
         self.sessions: list[Session] = []
         """Sessions before this one."""
-        self.changes: list[dict[str, Any]] = []
-        """Changes between sessions: after one, bitwise equality cannot be promised."""
 
     def report(self, trouble: str) -> None:
         """Tell about a problem that does not end the run."""
@@ -148,16 +148,16 @@ class Run:
     def new_observer(self) -> Observer | None:
         """What looks at the attention of a model that has some, in rank 0."""
         spec, setting, model = self.spec, self.setting, self.training.model
-        if spec.model.by_name:
-            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
-            if why := refusal(model, self.loader.plain(tried)):
-                self.unmeasured = why
-                self.report(f"attention is not measured: {why}")
-                return None
         keeps = setting.keep_maps and spec.model.attention_maps is not None
         if setting.keep_maps and not keeps:
             self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
         if not has_attention(model):
+            return None
+        if spec.model.by_name:
+            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
+            self.unmeasured = refusal(model, self.loader.plain(tried))
+        if self.unmeasured:
+            self.report(f"attention is not measured: {self.unmeasured}")
             return None
         maps_at = (0, spec.recipe.epochs) if keeps else ()
         return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
@@ -217,7 +217,7 @@ class Run:
             "init": self.init.model_dump(mode="json"),
             "sessions": [each.model_dump() for each in self.all_sessions()],
             "affects_bits": self.affects_bits,
-            "changes": self.changes,
+            "changes": self.environment.get(CHANGES, []),
             "observed": self.observer.state_dict() if self.observer else {},
         }
 
@@ -238,11 +238,12 @@ class Run:
         training.load_state_dict(state["training"])
         self.init = InitReport.model_validate(state["init"])
         self.sessions = [Session.model_validate(session) for session in state["sessions"]]
-        self.changes = state["changes"]
+        if state["changes"]:
+            self.environment[CHANGES] = state["changes"]
         resumed = f"epoch {training.epoch + 1}, step {training.step}"
         if found := differences(state["affects_bits"], self.affects_bits):
             what = {key: list(values) for key, values in found.items()}
-            self.changes.append({"from_step": training.total_steps, "changed": what})
+            self.environment.setdefault(CHANGES, []).append({"from_step": training.total_steps, "changed": what})
             resumed += f" (changed since then: {', '.join(found)})"
         if self.observer:
             self.observer.load_state_dict(state["observed"])
@@ -292,5 +293,5 @@ class Run:
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,
             execution=asdict(self.execution),
-            environment=self.environment | ({"changed_while_running": self.changes} if self.changes else {}),
+            environment=self.environment,
         )

@@ -74,8 +74,8 @@ class Observer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up a run in the middle; what it did not measure from its beginning on is said to be missing."""
-        self.targets_LHNN, self.snapshots = state.get("targets"), state.get("snapshots", {})
-        self.probes = [Probe.model_validate(row) for row in state.get("probes", [])] if self.probing else []
+        self.targets_LHNN, self.snapshots = state["targets"], state["snapshots"]
+        self.probes = [Probe.model_validate(row) for row in state["probes"]] if self.probing else []
         if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.benchmark.records.record import Probe
-from vitinit.initializers.attention import has_attention, token_grid
+from vitinit.initializers.attention import token_grid
 from vitinit.initializers.diagnostics import measured, rounded, starts
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
@@ -26,14 +26,12 @@ def chosen(available: int, count: int) -> Tensor:
 
 
 def refusal(model: nn.Module, images_BCHW: Tensor) -> str:
-    """Return why the attention of somebody's model cannot be measured; empty where it can, or where it has none.
+    """Return why the attention of somebody's model cannot be measured; empty where it can.
 
     Args:
-        model: of any kind, on any device; it is left as it was.
+        model: with attention, on any device; it is left as it was.
         images_BCHW: a few, on its device.
     """
-    if not has_attention(model):
-        return ""
     try:
         starts(model, images_BCHW)
         take(model, images_BCHW, None, 0)

@@ -87,9 +87,8 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
-        ema = {"ema": self.ema.module.state_dict()} if self.ema else {}
         return {
-            **ema,
+            "ema": self.ema.module.state_dict() if self.ema else None,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
@@ -158,8 +157,8 @@ def train(
             for step, (images, targets) in enumerate(loader.train(epoch, training.step), training.step):
                 training.scheduler.step_update(epoch * loader.steps + step)
                 parts = micro_batches(images, targets, micro_batch)
-                alone = world.size == len(parts) == 1
-                positions = [() if alone else (world.rank, number) for number in range(len(parts))]
+                several = world.size > 1 or len(parts) > 1
+                positions = [(world.rank, number) if several else () for number in range(len(parts))]
                 seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
                 training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
                 training.step = step + 1

@@ -59,7 +59,6 @@ def test_only_what_can_change_a_number_is_a_change(checkout, monkeypatch):
     git(checkout, "add", "-A")
     git(checkout, "commit", "-qm", "two")
     assert differences(clean, code_in(checkout)) == {}, "another commit of the same code"
-    monkeypatch.setenv("GIT_DIR", str(checkout / "nowhere"))  # as a hook of another repository does
     for name in ("initializers/method.py", "initializers/neue Méthode\n.py"):
         before = code_in(checkout)
         (checkout / name).write_text("b = 3\n")
@@ -89,7 +88,6 @@ def test_an_environment_is_what_torch_and_the_process_say(monkeypatch):
     before = environment("cpu", {"commit": "c" * 40, "dirty": False, "source": "5" * 64})
     assert before["packages"]["torch"] == version("torch")
     assert before["cpu"]["capability"] == torch.backends.cpu.get_cpu_capability()
-    assert before["cpu"]["cores"] == os.cpu_count()
     assert before["gpu"] is before["cuda"] is before["cudnn"] is None
     assert before["argv"][0] == "vitinit"
     try:

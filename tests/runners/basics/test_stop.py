@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from vitinit.runners.basics import stop as stopping
 from vitinit.runners.basics.stop import Stop, on_signals
 
 NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
@@ -46,24 +45,3 @@ def test_what_was_ignored_stays_ignored(number: signal.Signals) -> None:
         signal.raise_signal(signal.SIGTERM)
     assert stop.reason == "SIGTERM"
     assert signal.getsignal(number) == signal.SIG_IGN
-
-
-def twice(first: signal.Signals, second: signal.Signals, impatient: bool = True) -> str:
-    """Why it is to stop. A KeyboardInterrupt that got out of a test would end all of them."""
-    stop = Stop()
-    try:
-        with on_signals(stop, impatient):
-            signal.raise_signal(first)
-            signal.raise_signal(second)
-    except KeyboardInterrupt:
-        return "at once"
-    return stop.reason
-
-
-def test_a_second_ctrl_c_does_not_wait_where_one_is_impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    ctrl_c, kill = signal.SIGINT, signal.SIGTERM
-    monkeypatch.setattr(stopping, "IMPATIENT_S", -1.0)  # any second one is late enough
-    assert (twice(ctrl_c, ctrl_c), twice(kill, ctrl_c)) == ("at once", "at once")
-    assert (twice(ctrl_c, kill), twice(ctrl_c, ctrl_c, impatient=False)) == ("SIGINT", "SIGINT")
-    monkeypatch.setattr(stopping, "IMPATIENT_S", 1e9)  # a wrapper that sends it twice
-    assert twice(ctrl_c, ctrl_c) == "SIGINT"

@@ -36,7 +36,7 @@ def test_a_live_claim_is_respected_and_that_of_a_killed_process_is_taken_over_at
     until(lambda: claims.live(tmp_path) is None, "the claim of a zombie")
     for number in (1, 2, 3):
         with claims.held(tmp_path, Stop()) as claim:
-            claim.update(number, 10, "top-1 12.5%", 60.0)
+            claim.say(epoch=number, epochs=10, scored="top-1 12.5%", epoch_seconds=60.0)
             said = f"pid {os.getpid()}, epoch {number}/10, top-1 12.5%, about {10 - number} min 0 s left"
             assert claims.live(tmp_path).describe().endswith(said)
         assert claims.live(tmp_path) is None
@@ -136,7 +136,7 @@ def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
         with claims.held(folder, Stop()) as other:
             assert frozen.lost()
             assert not other.lost()
-            frozen.update(3, 4, "top-1 50.0%", 60.0)
+            frozen.say(epoch=3, epochs=4, scored="top-1 50.0%", epoch_seconds=60.0)
             frozen.release()
             assert claims.live(folder).since == other.owner.since
             assert claims.live(folder).epoch == 0

@@ -28,6 +28,7 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import effective_receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
+from vitinit.runners.probes.registry import Seen
 from vitinit.runners.probes.take import take as probe
 
 pytestmark = pytest.mark.usefixtures("one_thread")
