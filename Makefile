@@ -64,7 +64,7 @@ test-gpu: setup ## What can run on a CUDA GPU, where there is one
 	$(PYTEST) -n 0 -ra -m "" -k "cuda or gpu or memory" tests/slow tests/test_gpu.py tests/runners
 
 REV := a9861da4
-goldens: setup ## Bits of initial weights and of training, with the code of REV, on this machine; minutes
+goldens: setup ## Bits of training, with the code of REV, on this machine; minutes
 	$(BIN)/python -m tests.golden.made make --rev $(REV)
 compare-goldens: setup ## The same with the code here: every difference
 	$(BIN)/python -m tests.golden.made compare --rev $(REV)

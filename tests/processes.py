@@ -28,7 +28,9 @@ PATIENCE = 900.0
 """Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""
 
 
-def until(happened: Callable[[], object], what: str, process: subprocess.Popen | BaseProcess | None = None) -> None:
+def until(
+    happened: Callable[[], object], what: str = "", process: subprocess.Popen | BaseProcess | None = None
+) -> None:
     """Wait for something; a process that should bring it about must not end before."""
     deadline = time.monotonic() + PATIENCE
     while not happened():

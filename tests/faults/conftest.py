@@ -1,4 +1,4 @@
-"""How much is tried, and the report of what was."""
+"""The count of faults, and its report."""
 
 from __future__ import annotations
 

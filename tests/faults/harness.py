@@ -60,7 +60,7 @@ FILES = {
     "claim": r"unfinished/\w+/(lock|\.?claim)",
     "tidying": r"unfinished/\w+$",
 }
-"""What the paths look like that are written, synced, renamed or removed then."""
+"""Patterns of the paths that are written, synced, renamed or removed then."""
 CHANGES = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 

@@ -23,7 +23,7 @@ LEFT = {
     "record": ("claim", "checkpoint", "weights"),
     "tidying": ("claim", "checkpoint", "weights", "record"),
 }
-"""What a run has left that is killed at the first such moment."""
+"""Files of a run that was killed at the first such moment."""
 
 
 @pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))

@@ -1,7 +1,7 @@
 """Goldens that depend on processor and torch: made from a commit, then compared with the working tree.
 
     python -m tests.golden.made make [--rev REV]
-    python -m tests.golden.made compare [--rev REV] [--only 'alone/fp*'] [--only weights]
+    python -m tests.golden.made compare [--rev REV] [--only 'alone/fp*']
 
 `make` writes .goldens/REV.json, which is for this machine only. `compare` prints every difference and exits with 1.
 """
@@ -26,8 +26,6 @@ from tests.golden import training
 
 ROOT = Path(__file__).parents[2]
 REV = "a9861da4"
-WEIGHTS = "weights"
-"""The part that `tests/golden/weights.py` takes: exact initial weights."""
 CORES = 2
 
 
@@ -36,17 +34,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.made", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("make", "compare"))
     parser.add_argument("--rev", default=REV, help=f"commit whose code is the reference; default: {REV}")
-    parser.add_argument("--only", action="append", help="glob: weights, alone/ROW, ...; repeatable")
+    parser.add_argument("--only", action="append", help="glob: alone/ROW, ...; repeatable")
     arguments = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        # sums depend on the number of threads, which is that of cores
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+    # sums depend on the number of threads, which is that of cores
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     rev = git("rev-parse", "--short=8", f"{arguments.rev}^{{commit}}").decode().strip()
     file = ROOT / ".goldens" / f"{rev}.json"
     if arguments.what == "make":
         with tempfile.TemporaryDirectory() as folder:
             unpack(rev, Path(folder))
-            golden = {"machine": machine(), **taken(Path(folder), ["*"])}
+            golden = {"machine": machine(), "training": taken(Path(folder), ["*"])}
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(golden, indent=1))
         print(f"{len(golden['training'])} runs of {rev}: {file.relative_to(ROOT)}")
@@ -58,32 +55,18 @@ def main() -> None:
         sys.exit(f"error: {file.relative_to(ROOT)} is of other grids, libraries or machine: make goldens REV={rev}")
     only = arguments.only or ["*"]
     found = taken(ROOT, only)
-    if "*" not in only:
-        runs = {name for name in golden["training"] if any(fnmatch(name, f"{glob}/*") for glob in only)}
-        golden["training"] = {name: golden["training"][name] for name in runs}
-        golden[WEIGHTS] = golden[WEIGHTS] if WEIGHTS in only else {}
-    different = list(differences(golden, found))
-    print("\n".join(different) or f"{len(found['training'])} runs, {len(found[WEIGHTS])} initial weights: as of {rev}")
+    chosen = {name: run for name, run in golden["training"].items() if any(fnmatch(name, f"{glob}/*") for glob in only)}
+    different = list(differences(chosen, found))
+    print("\n".join(different) or f"{len(found)} runs: as of {rev}")
     sys.exit(bool(different))
 
 
 def taken(code: Path, only: list[str]) -> dict[str, Any]:
-    """All parts, or those that globs choose, of the code in a folder."""
-    check = "import vitinit, sys; print(vitinit.__file__)"
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        python = {"cwd": place, "env": training.environment(code, place), "check": True}
-        where = subprocess.run([sys.executable, "-c", check], **python, stdout=subprocess.PIPE, text=True).stdout
-        if not Path(where.strip()).is_relative_to(code):
-            sys.exit(f"error: vitinit is imported from {where.strip()}, not from {code}")
-        weights = {}
-        if (Path(__file__).parent / "weights.py").is_file() and {"*", WEIGHTS} & set(only):
-            subprocess.run([sys.executable, "-m", "tests.golden.weights", "--exact", str(place / "w.json")], **python)
-            weights = json.loads((place / "w.json").read_text())
+    """Carry out all runs, or those that globs choose, with the code in a folder."""
     runs: dict[str, Any] = {}
     for glob in only:
         runs |= training.taken(code, glob)
-    return {"training": runs, WEIGHTS: weights}
+    return runs
 
 
 def differences(golden: Any, found: Any, path: str = "") -> Iterator[str]:

@@ -6,8 +6,7 @@ small to change any. To add a case or a row, write it there and call `--write`.
 A fingerprint is the number of tensors that the method excludes from training, and two sums over all tensors of the
 state, weighted by name, type and shape: of the logarithm of the norm, and of a random projection of the direction.
 Processors differ in the last bits, so fingerprints are compared to `TOLERANCE`. Where these bits decide the signs of
-singular vectors or the steps of Adam (`loose`: part of a name), the projection is left out. `--exact FILE` writes a
-hash of every tensor: in two checkouts on one machine they are equal, or say where weights differ (`make goldens`).
+singular vectors or the steps of Adam (`loose`: part of a name), the projection is left out.
 """
 
 from __future__ import annotations
@@ -84,14 +83,6 @@ def fingerprint(untrained: int, state: State) -> list[float]:
     return [untrained, round(norms, 5), round(projections, 5)]
 
 
-def exact(state: State) -> dict[str, str]:
-    """Hash every tensor."""
-    return {
-        name: sha256(f"{value.dtype} {list(value.shape)} ".encode() + value.detach().numpy().tobytes()).hexdigest()[:16]
-        for name, value in sorted(state.items())
-    }
-
-
 def states(golden: dict[str, Any]) -> Iterator[tuple[str, int, State]]:
     """Yield the name, the number of untrained tensors and the state of each case and run."""
     torch.set_num_threads(1)
@@ -115,11 +106,9 @@ def differences(golden: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Compare, write, or write exact hashes elsewhere."""
+    """Compare, or write."""
     golden = json.loads(FILE.read_text())
-    if sys.argv[1:2] == ["--exact"]:
-        Path(sys.argv[2]).write_text(json.dumps({name: exact(state) for name, _, state in states(golden)}))
-    elif sys.argv[1:] == ["--write"]:
+    if sys.argv[1:] == ["--write"]:
         golden["fingerprints"] = {name: fingerprint(*state) for name, *state in states(golden)}
         FILE.write_text(written(golden))
     else:

@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from tests.golden.training import entry
 
 PLACES = {"checkpoint": r"\.ckpt$", "record": r"/[0-9a-f]{16}\.json$", "step": "", "evaluation": ""}
-"""Where a signal strikes; of files, the name that a file gets then."""
+"""Places at which a signal strikes; of files, a pattern of the name that a file gets then."""
 
 TRIED_OUT = 100
 """Parameters below which it is a plan that tries an optimiser out, and no training."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ STOPS = (KILL, TERM, OUT_OF_TIME)
 CHAIN = (("step", 3), ("evaluation", 2), ("checkpoint", 1), ("step", 1), ("record", 1))
 """Places at which a run of ten steps and two evaluations, saved every second step, is stopped one after the other."""
 
-NEEDS_FFCV = (pytest.mark.ffcv, pytest.mark.skipif(find_spec("ffcv") is None, reason="FFCV is not installed"))
 CELLS = [
     "alone/fp16-mixing",
     "alone/rand-augment",
@@ -38,7 +36,7 @@ CELLS = [
     "micro-batch/rand-augment",
     "two-processes/rand-augment",
 ]
-"""Of the goldens' grids; each begins with another stop."""
+"""Rows of the goldens' grids; each begins with another stop."""
 
 
 def command(name: str) -> tuple[list[str], int]:
@@ -76,12 +74,10 @@ def outcome(place: Path, results: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [pytest.param(name, marks=NEEDS_FFCV * ("ffcv" in name)) for name in CELLS])
+@pytest.mark.parametrize("name", CELLS)
 def test_stopped_at_every_place_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     assert {place for place, _ in CHAIN} == PLACES.keys()
     training.draw_images(tmp_path / "images")
-    if "ffcv" in name:
-        training.prepare(Path(__file__).parents[2], tmp_path)
     assert set(carry_out(tmp_path, name, "whole")) == {0}
     for number, (place, times) in enumerate(CHAIN, CELLS.index(name)):
         stop = STOPS[number % len(STOPS)]

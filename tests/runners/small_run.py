@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import torch
@@ -49,13 +47,3 @@ def tiny_tier(folder: Path) -> str:
     }
     (folder / "tier.yaml").write_text(yaml.safe_dump(tier))
     return f"{folder}/tier"
-
-
-def inside(module: str, arguments: list[str], *_: object) -> int:
-    """In place of `rank.call`: one of our commands in this process."""
-    sys.argv = [module, *arguments]
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0

@@ -20,14 +20,14 @@ from vitinit.runners.basics.stop import SIGNALS
 
 
 class Died:
-    """What a process leaves that ended without a result."""
+    """The end of a process without a result."""
 
     def __init__(self, exitcode: int | None) -> None:
         self.exitcode = exitcode
 
 
 def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = PATIENCE) -> list[Any]:
-    """What the function returns in each of `size` processes, or `Died`; it fails where one raises or hangs."""
+    """Call the function in `size` processes; return its results, or `Died`. It fails where one raises or hangs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

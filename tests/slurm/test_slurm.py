@@ -48,7 +48,6 @@ def test_what_squeue_and_sacct_say_of_jobs(tmp_path, monkeypatch):
         **{"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
     }
     assert ended["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "fit")
-    assert (jobs.queued([]), jobs.ended([])) == ({}, {})
 
 
 def test_the_job_of_this_process(monkeypatch):

@@ -20,7 +20,8 @@ from vitinit.benchmark.augmentations.operations.carry_out import KINDS, carry_ou
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
-from vitinit.initializers.streams import derive
+from vitinit.initializers.streams import derive, stream
+from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
 from vitinit.runners.loaders import make_loader
 
 CPU = torch.device("cpu")
@@ -79,7 +80,6 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
             differences[KINDS[kind]].append(of_image)
     assert differences.pop("nothing") == []
     for kind, of_images in differences.items():
-        print(f"{kind}: mean absolute difference {np.mean(of_images)} over {len(of_images)} images")
         assert len(of_images) > 20, kind
         assert max(of_images) == 0, kind
 
@@ -98,13 +98,15 @@ def recipe(**fields) -> Recipe:
 @pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in DEVICES), ("cpu", 3)])
 def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, device, threads, one_thread):
     torch.set_num_threads(threads)
-    shown = list(make_loader(data, recipe(rand_augment=PAPERS), 3, torch.device(device)).train(1, first_step=1))
-    order = make_loader(data, recipe(), 3, CPU).order(1)
+    settings = recipe(rand_augment=PAPERS, crop_padding=2, hflip=0.5)
+    shown = list(make_loader(data, settings, 3, torch.device(device)).train(1, first_step=1))
+    order = torch.randperm(144, generator=stream(3, "order", 1))
     assert torch.get_num_threads() == threads
     assert len(shown) == 2
     for step, (images, labels) in enumerate(shown, 1):
         numbers = order[48 * step : 48 * (step + 1)]
-        expected = by_timm(PAPERS, data.train.images[numbers], derive(3, "randaugment", 1, step))
+        moved = crop_and_flip(data.train.images[numbers], settings, stream(3, "augment", 1, step))
+        expected = by_timm(PAPERS, moved, derive(3, "randaugment", 1, step))
         mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, data.std))
         assert torch.equal(labels.cpu(), data.train.labels[numbers])
         torch.testing.assert_close(images.cpu(), (expected.float() / 255 - mean) / std, rtol=0, atol=1e-6)

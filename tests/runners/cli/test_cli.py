@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torchvision
 import yaml
 from PIL import Image
-from torchvision.datasets.utils import download_and_extract_archive
 
 from tests.processes import ROOT
+from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.records.maps import read_maps
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.cli import __main__ as entry
@@ -42,18 +38,6 @@ TINY = {
 }
 
 
-def changed(**paths):
-    """TINY with values replaced; a__b__0__c names content["a"]["b"][0]["c"]."""
-    grid = json.loads(json.dumps(TINY))
-    for path, value in paths.items():
-        *parents, last = [int(key) if key.isdigit() else key for key in path.split("__")]
-        at = grid
-        for key in parents:
-            at = at[key]
-        at[last] = value
-    return grid
-
-
 def write(path: Path, grid: object, **how: bool) -> str:
     path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
@@ -71,36 +55,20 @@ def _flags_and_folder_as_before(undisturbed):
     set_flags(Execution("cpu", 1, "inline"))
 
 
-def test_options_of_a_run_come_to_its_record(tmp_path, vitinit, monkeypatch):
-    grid = write(tmp_path / "tiny.yaml", changed(blocks__0__recipe__epochs=3))
-    saving = ("--checkpoint-minutes", "0", "--deterministic", "--loader", "resident", "--micro-batch", "16")
-    measuring = ("--no-probes", "--keep-maps")
-    code, out, err = vitinit("run", grid, *MINE, *saving, *measuring)
-    assert code == 0, out + err
-    (record,) = Store(tmp_path / "results/local").read("tiny").done.values()
-    told = {"deterministic": True, "loader": "resident", "micro_batch": 16, "executor": "inline"}
-    assert told.items() <= record.execution.items()
-    assert record.probes == []
-    maps = read_maps(tmp_path / "results/local", record)
-    assert maps.epochs == (0, 3)
-    assert maps.weights == record.weights
+def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, monkeypatch):
+    def download(name: str, folder: Path) -> None:
+        if name == "stl10":
+            raise VitinitError("cannot download stl10 (no network)")
+        for number in range(20):
+            path = folder / f"eurosat/2750/{number % 10}/{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (8, 8), (9 * number, number, 0)).save(path)
 
-
-def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, server, monkeypatch):
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 8, 8, 3), np.uint8)
-    with zipfile.ZipFile(tmp_path / "served/EuroSAT.zip", "w") as packed:
-        for number, image in enumerate(pixels):
-            Image.fromarray(image).save(tmp_path / "one.png")
-            packed.write(tmp_path / "one.png", f"2750/{number % 10}/{number}.png")
-
-    def fetch(url: str, download_root: str, md5: str) -> None:
-        download_and_extract_archive(f"{server}/{url.rpartition('/')[2]}", download_root)
-
-    monkeypatch.setattr(torchvision.datasets.eurosat, "download_and_extract_archive", fetch)
-    monkeypatch.setattr(torchvision.datasets.STL10, "url", f"{server}/none.tar.gz")
+    monkeypatch.setattr(datasets, "download", download)
     monkeypatch.setitem(vars(registry.get("eurosat")), "images", (10, 10))
-    content = changed(blocks__0__datasets=["eurosat", "stl10"], blocks__0__recipe__batch_size=4)
-    grid = write(tmp_path / "tiny.yaml", content)
+    recipe = {"name": "small", "epochs": 1, "batch_size": 4}
+    block = TINY["blocks"][0] | {"datasets": ["eurosat", "stl10"], "recipe": recipe}
+    grid = write(tmp_path / "tiny.yaml", TINY | {"blocks": [block]})
     code, out, err = vitinit("run", grid, *MINE)
     assert code == 0, out + err
     assert out.count("downloading ") == 2
@@ -128,7 +96,7 @@ def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
 @pytest.mark.long
 def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark_and_a_minus_stays_one(tmp_path):
     name = "初期化 −Größe"
-    write(tmp_path / "tiny.yaml", changed(title=name, rows={name: {"base": "trunc_normal"}}), allow_unicode=True)
+    write(tmp_path / "tiny.yaml", TINY | {"title": name, "rows": {name: {"base": "trunc_normal"}}}, allow_unicode=True)
     run = ("-m", "vitinit.runners.cli", "run", "tiny.yaml", "--executor", "inline", "--no-probes")
     encoding = {"PYTHONIOENCODING": "latin-1", "LC_ALL": "C", "FORCE_COLOR": "1"}  # with the live display
     done = subprocess.run(
@@ -148,3 +116,20 @@ def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
     for is_terminal in (False, True, False):
         monkeypatch.setattr(sys.stdout, "isatty", lambda there=is_terminal: there)
         assert (terminal.room is not None) == is_terminal
+
+
+def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_path, vitinit, recorded, monkeypatch):
+    path, original = Store("results/local").write(recorded), Path.read_bytes
+
+    def refused(file):
+        if file.name == path.name:
+            raise PermissionError(13, "Permission denied", str(file))
+        return original(file)
+
+    grid = write(tmp_path / "tiny.yaml", TINY)
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    code, _, error = vitinit("run", grid)
+    assert (code, path.name in error, error.count("\n")) == (2, True, 1)
+    monkeypatch.setattr(Path, "read_bytes", original)
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+    assert vitinit("status", grid)[0] == 0

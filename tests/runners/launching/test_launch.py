@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from tests.processes import FORKS, PATIENCE, until
+from tests.processes import FORKS, PATIENCE, ROOT, until
 from tests.runners import job
 from tests.runners.small_run import THREAD, altered, spec
 from vitinit.benchmark.grids import grid
@@ -41,20 +40,11 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {})
 
 
-def claimed(setting: Setting, cell: Cell, silent: float = -9999) -> Path:
-    """A claim of another machine, so many seconds after its last heartbeat; by default that is still to come."""
-    folder = claims.folder(setting.root, setting.study, cell.run_id)
-    folder.mkdir(parents=True)
-    claim = folder / claims.CLAIM
-    owner = claims.Owner(host="another", machine="another", pid=1, since=0.0)
-    claim.write_text(owner.model_dump_json())
-    os.utime(claim, (time.time() - silent,) * 2)
-    return claim
-
-
 def test_a_run_that_came_free_is_carried_out_and_ends_once(setting: Setting) -> None:
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
-    claim = claimed(setting, cells[0])
+    claim = claims.folder(setting.root, setting.study, cells[0].run_id) / claims.CLAIM
+    claim.parent.mkdir(parents=True)
+    claim.write_text(claims.Owner(host="another", machine="another", pid=1, since=0.0).model_dump_json())
 
     class OwnerGoes(Display):
         def put_off(self, run_id: str, why: str) -> None:
@@ -160,10 +150,6 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
 # Clusters: what is known of jobs, and jobs that are told to stop.
 
 
-ROOT = Path(__file__).parents[3]
-REFERENCE = ROOT / "results" / "reference"
-
-
 @pytest.fixture(scope="module")
 def cells():
     return grid.load("smoke").cells
@@ -174,7 +160,8 @@ def test_the_time_of_runs_like_these_is_what_records_of_this_machine_say(tmp_pat
     longer = small[0].spec.recipe.model_copy(update={"epochs": 2 * small[0].spec.recipe.epochs, "lr": 1.0})
     cell, twice = (Cell(small[0].row, s) for s in (small[0].spec, small[0].spec.model_copy(update={"recipe": longer})))
     epochs, here = cell.spec.recipe.epochs, {"processor": environment.device_name("cpu")}
-    records = [r for r in Store(REFERENCE).read("small").done.values() if r.spec.dataset == cell.spec.dataset]
+    finished = Store(ROOT / "results/reference").read("small").done.values()
+    records = [record for record in finished if record.spec.dataset == cell.spec.dataset]
     machines = [(here, "cpu", 10), (here, "cpu", 30), (here, "cuda", 70), ({"processor": "another"}, "cpu", 90)]
     for record, (machine, device, seconds) in zip(records, machines, strict=False):
         how = {"execution": {"device": device}, "environment": machine, "seconds": seconds * record.spec.recipe.epochs}
@@ -194,17 +181,31 @@ def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str
     return folder
 
 
-def test_a_job_id_that_a_new_cluster_counts_again_is_another_job(tmp_path, cluster_says):
-    hand_out(tmp_path, "2026-01-01", job_7_0=["a"])
+def test_runs_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_end(
+    vitinit, undisturbed, cells, cluster_says, monkeypatch
+):
+    """All else that is said of jobs is in `golden/cli/slurm-jobs.txt`."""
+    monkeypatch.setattr(cluster, "LOOK_S", 0)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     cluster_says(
-        squeue="echo '7_0|RUNNING|5:00|node1|somebody-elses|None'", sacct="echo '7_0|FAILED|1:0|somebody-elses'"
+        sbatch="echo Submitted batch job 7", scontrol="echo MaxArraySize = 4", squeue="echo >> looks", sacct="true"
     )
-    (found,) = jobs.look(tmp_path, "study")
-    assert found.state is None
-    assert jobs.ended([found]) == {"7_0": "job 7_0 has gone, and the cluster does not say how"}
-    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
-    handed = jobs.handed(jobs.look(tmp_path, "study"))
-    assert handed["a"].describe() == "in job 7_0, running on node1, 5:00 left"
+    run, root = ("run", "smoke", "--executor", "slurm", "--only", "row=Mimetic", "--wait"), Path("results/local")
+    code, out, err = vitinit(*run)
+    looks = Path("looks").read_text()
+    (handed,) = jobs.look(root, "smoke")
+    logs = handed.folder.absolute()
+    assert f"handed to SLURM: job 7; logs: {logs}\nsee: vitinit status, vitinit slurm cancel\n" in out, err
+    assert "stopped, job 7 has gone, and the cluster does not say how" in out
+    assert (code, looks) == (1, "\n\n")
+    (cell,) = (cell for cell in cells if cell.row == "Mimetic")
+    assert handed.run_ids == (cell.run_id,)
+    assert (logs / "code/vitinit/runners/launching/cluster.py").exists()
+    failed = Store("elsewhere").write(failure(cell, replace(setting_of(root), study="smoke"), "OSError", "no disk"))
+    pending = f"echo '7|PENDING|1:00||{handed.name}|Priority'"
+    cluster_says(squeue=f"[ -e asked ] && cp {failed} {root}/smoke; touch asked; {pending}")
+    code, out, err = vitinit(*run)
+    assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
 
 
 def states(cells, root: Path) -> dict[str, tuple[str, str]]:
@@ -225,8 +226,7 @@ def test_a_failure_is_not_hidden_by_the_job_that_had_it(cells, tmp_path, cluster
     hand_out(tmp_path, "2026-01-02", job_7_0=[first, second, third])
     found = states(cells, tmp_path)
     assert found[first] == ("failed", "RuntimeError: it broke")
-    assert found[second][0] == "queued", "it is tried again in this job"
-    assert found[third][0] == "queued"
+    assert (found[second][0], found[third][0]) == ("queued", "queued"), "it is tried again in this job"
 
 
 def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):

@@ -83,11 +83,8 @@ def _threads_as_before():
     before = torch.get_num_threads(), numba.get_num_threads()
     yield
     assert (torch.get_num_threads(), numba.get_num_threads()) == before
-    until(lambda: not reading(), "threads that read")
-
-
-def reading() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if type(thread).__name__ in ("Reading", "PageReader")]
+    kinds = ("Reading", "PageReader")
+    until(lambda: not [each for each in threading.enumerate() if type(each).__name__ in kinds])
 
 
 def assert_equal(expected, found) -> None:
@@ -98,19 +95,11 @@ def assert_equal(expected, found) -> None:
         assert torch.equal(first[1], second[1])
 
 
-def test_what_is_prepared_is_what_would_be_decoded(images, tmp_path):
-    for dataset, size in ((images.model_copy(update={"train_size": 50}), 8), (DatasetSpec(name="digits"), 13)):
-        prepare(dataset, size, tmp_path)
-        resident, opened = load(dataset, size, tmp_path), load_beton(dataset, size, tmp_path)
-        for name in ("classes", "mean", "std", "checksum", "image_size"):
-            assert getattr(opened, name) == getattr(resident, name), name
-        assert torch.equal(opened.train.labels, resident.train.labels)
-        assert torch.equal(opened.held_out.labels, resident.held_out.labels)
-
-
 def test_pixels_and_labels_are_those_of_the_resident_loader(images, data_dir):
-    resident = make_loader(load(images, SIZE, data_dir), recipe(), 3, CPU)
-    ffcv = make_loader(load_beton(images, SIZE, data_dir), recipe(), 3, CPU)
+    decoded, prepared = load(images, SIZE, data_dir), load_beton(images, SIZE, data_dir)
+    for name in ("classes", "mean", "std", "checksum", "image_size"):
+        assert getattr(prepared, name) == getattr(decoded, name), name
+    resident, ffcv = (make_loader(data, recipe(), 3, CPU) for data in (decoded, prepared))
     assert (ffcv.name, resident.name, ffcv.steps) == ("ffcv", "resident", 3)
     assert_equal(resident.train(1), ffcv.train(1))
     assert_equal(resident.held_out(), ffcv.held_out())
@@ -128,8 +117,8 @@ def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_
     assert_equal(expected, alone.train(2))
     assert_equal(expected[5:], alone.train(2, 5))
     assert list(alone.train(2, alone.steps)) == []
-    parts = [list(make_loader(opened, everything, 3, CPU, World(rank, 2)).train(2, 6)) for rank in (0, 1)]
-    assert_equal(expected[6:], [tuple(map(torch.cat, zip(*pair, strict=True))) for pair in zip(*parts, strict=True)])
+    half = make_loader(opened, everything, 3, CPU, World(1, 2)).train(2, 6)
+    assert_equal([(images[25:], targets[25:]) for images, targets in expected[6:]], half)
 
 
 def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_path):
@@ -146,9 +135,6 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
         open_data(dataset, side, tmp_path, "resident", cropped=True)
     prepare(dataset, None, tmp_path)
     opened = open_data(dataset, side, tmp_path, cropped=True)
-    files = open_data(dataset, side, tmp_path, "full-size", cropped=True)  # as a run that is reproduced had them
-    assert (files.file, files.checksum != opened.checksum) == (None, True)
-
     cropped = recipe(batch_size=20, crop_scale=scale, crop_ratio=ratio)
     alone = make_loader(opened, cropped, 3, CPU)
     expected = list(alone.train(2))
@@ -165,10 +151,8 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
     assert ratio[0] - 0.03 < shapes.min() < 0.85
     assert 1.15 < shapes.max() < ratio[1] + 0.04
     ((centre, _),) = alone.held_out()  # the central square of the whole image
-    left, top = (centre * torch.tensor(opened.std)[:, None, None] + torch.tensor(opened.mean)[:, None, None])[
-        0, :2, 0, 0
-    ]
-    torch.testing.assert_close(torch.stack([left, top]), torch.tensor([0.125, 0.0]), atol=0.02, rtol=0)
+    left_top = centre[0, :2, 0, 0] * torch.tensor(opened.std)[:2] + torch.tensor(opened.mean)[:2]
+    torch.testing.assert_close(left_top, torch.tensor([0.125, 0.0]), atol=0.02, rtol=0)
 
 
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):

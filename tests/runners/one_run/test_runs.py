@@ -28,8 +28,8 @@ def _flags_as_before():
     set_flags(Execution(device="cpu", threads=threads, executor="inline"))
 
 
-def on_device(root, device: str) -> Setting:
-    execution = Execution(device=device, threads=1, executor="inline", deterministic=True)
+def on_device(root) -> Setting:
+    execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
     return Setting(root, "faults", root, execution, {}, 0.0, keep_weights=True)
 
 
@@ -39,7 +39,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (5 * number, 9, 200 - number)).save(path)
     cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
-    whole, resumed = on_device(tmp_path / "whole", "cpu"), on_device(tmp_path / "resumed", "cpu")
+    whole, resumed = on_device(tmp_path / "whole"), on_device(tmp_path / "resumed")
     carry_out(cell, whole, Stop())
     stopped_after(1, cell, resumed)
     kept = path.read_bytes()
@@ -53,7 +53,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
 
 
 def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tmp_path):
-    cell, where = Cell("small", spec()), on_device(tmp_path, "cpu")
+    cell, where = Cell("small", spec()), on_device(tmp_path)
     claim = claims.folder(where.root, "faults", cell.run_id) / claims.CLAIM
 
     def taken_over(event):
@@ -70,7 +70,7 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path):
     """Another code and execution from the second of three sessions on; the time is that of all three."""
     cell, before = (
         Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
-        replace(on_device(tmp_path, "cpu"), code={"source": "one"}),
+        replace(on_device(tmp_path), code={"source": "one"}),
     )
     execution = replace(before.execution, micro_batch=20)
     since = replace(before, code={"source": "another"}, execution=execution)

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU, CLASSES, SIDE = torch.device("cpu"), ("none", "light", "dark", "never"), 8
 
 
-def recipe(**fields) -> Recipe:
-    settings = {"name": "test", "epochs": 2, "batch_size": 8, "lr": 1e-2, "hflip": 0.5, "crop_padding": 2, "eps": 1e-4}
-    return Recipe(**{**settings, **fields})
-
-
 def split(count: int, seed: int) -> Split:
     """The level of a pixel tells its class; some pixels are not counted."""
     random = np.random.RandomState(seed)
@@ -33,17 +28,12 @@ def split(count: int, seed: int) -> Split:
     return Split(torch.from_numpy(levels), torch.from_numpy(masks))
 
 
-def data() -> Data:
-    return Data(split(40, 0), split(703, 1), CLASSES, (0.5,) * 3, (0.25,) * 3, "")
-
-
 def test_flips_and_crops_move_masks_with_their_images():
     """The mask can be read off every image: it is still the right one when both have been moved."""
-    whole = data()
-    clean = Split(whole.train.images, (whole.train.images[:, 0] > 80).byte() + (whole.train.images[:, 0] > 160).byte())
-    moved = 0
-    what = recipe(hflip=0.5, crop_padding=2)
-    loader = ResidentLoader(Data(clean, clean, CLASSES, (0.0,) * 3, (1 / 255,) * 3, ""), what, 0, CPU)
+    levels = split(40, 0).images
+    clean, moved = Split(levels, (levels[:, 0] > 80).byte() + (levels[:, 0] > 160).byte()), 0
+    recipe = Recipe(name="test", epochs=2, batch_size=8, lr=1e-2, hflip=0.5, crop_padding=2)
+    loader = ResidentLoader(Data(clean, clean, CLASSES, (0.0,) * 3, (1 / 255,) * 3, ""), recipe, 0, CPU)
     for step, (images, masks) in enumerate(loader.train(0)):
         levels = images.round()  # normalised with mean 0 and std 1/255: the levels themselves
         padding = (levels == 0).all(1)  # no pixel of an image is black
@@ -74,21 +64,14 @@ def test_the_loss_is_the_mean_over_pixels_and_that_of_parts_adds_up():
         assert float(2 / 6 * parts[0] + 4 / 6 * parts[1]) == pytest.approx(float(whole))
 
 
-def test_mean_iou_is_that_of_scikit_learn():
-    generator = torch.Generator().manual_seed(1)
-    found, truths, guesses, loss = Scores(CPU, 4, dense=True), [], [], 0.0
-    for number in (0, 1, 2):
-        masks = split(5, number).labels
-        logits = torch.randn(5, SIDE, SIDE, 4, generator=generator)
-        logits[..., 3] = -10  # neither there nor predicted: it has no share in the mean
-        found.add(logits, masks)
-        counted = masks != IGNORED
-        truths.append(masks[counted])
-        guesses.append(logits.argmax(-1)[counted])
-        loss += float(F.cross_entropy(logits[counted], masks[counted].long(), reduction="sum"))
-    truth, guess = torch.cat(truths).numpy(), torch.cat(guesses).numpy()
-    scored = found.over(ALONE)
-    mean_loss, score = scored.metrics["loss"], scored.metrics["miou"]
+def test_scores_are_those_of_all_pixels_that_count():
+    logits_BSSK, masks = torch.randn(15, SIDE, SIDE, 4, generator=torch.Generator().manual_seed(1)), split(15, 1).labels
+    logits_BSSK[..., 3] = -10  # neither there nor predicted: it has no share in the mean
+    found = Scores(CPU, 4, dense=True)
+    for part in (slice(0, 5), slice(5, 15)):
+        found.add(logits_BSSK[part], masks[part])
+    counted, scored = masks != IGNORED, found.over(ALONE)
+    truth, logits = masks[counted].long(), logits_BSSK[counted]
+    miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
+    assert scored.metrics == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
     assert scored.correct is None
-    assert score == pytest.approx(100 * jaccard_score(truth, guess, labels=[0, 1, 2], average="macro"), abs=1e-9)
-    assert mean_loss == pytest.approx(loss / len(truth))

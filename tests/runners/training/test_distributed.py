@@ -16,7 +16,6 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, check_execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
-from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import distributed, train
 from vitinit.runners.training.distributed import ALONE, Failed, World, joined
 from vitinit.runners.training.train import Training, optimize
@@ -83,16 +82,15 @@ def in_a_world(cases: list) -> list:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("size", "cases"), [(2, CASES), (3, CASES[:1])])
-def test_several_processes_compute_what_one_does(size, cases):
+def test_several_processes_compute_what_one_does():
     """Batches of 9 and a test split of 1001: shares are uneven. Augmented, clipped, labels smoothed, averaged.
 
     In float64 the weights differ by float64's rounding, so what is left in float32 is rounding too. Measured after 10
     steps: at most 7e-16 and 3e-7 in weights of size 1, 2e-7 in curves (losses of the test split are always computed in
     float32).
     """
-    ranks = together(size, in_a_world, cases)
-    for number, (micro_batch, dtype) in enumerate(cases):
+    ranks = together(2, in_a_world, CASES)
+    for number, (micro_batch, dtype) in enumerate(CASES):
         weights, rows, correct = fitted(4 if micro_batch else None, dtype)  # 9 = 4 + 4 + 1
         exactly = fitted(None, torch.float64)[0] if dtype is torch.float64 else weights
         torch.testing.assert_close(weights, exactly, rtol=0, atol=1e-13)
@@ -117,7 +115,7 @@ def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
 
 
 def stopped_and_taken_up_again(world: World) -> bool:
-    """Whether a training that was stopped after three steps and resumed ends with the bits of one that was not."""
+    """Stop a training after three steps and resume it; return True if it ends with the bits of one that was not."""
     big = VIT.model_copy(update={"width": 96})  # more than one bucket of gradients
     whole, loader = begun(world, model=big)
     train.train(whole, loader, 0, world=world)
@@ -146,7 +144,7 @@ def agreed(world: World) -> tuple[str, str]:
 
 
 def fate(world: World) -> str:
-    """What a process says of an error that one of them has."""
+    """Raise an error in one process; return the error that each has."""
     try:
         with world.same_fate():
             if world.rank == 2:
@@ -172,23 +170,13 @@ def test_three_processes_agree():
         assert failed == "OSError: rank 2 of 3: no such file"
 
 
-def test_the_environment_must_be_whole(monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(VitinitError, match="WORLD_SIZE is set, .* cannot come together: 'RANK'"), joined("cpu"):
-        pass
-
-
 def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
-    cells = harness.cells(tmp_path)
-    mixer, vit = (next(cell for cell in cells if cell.row == row) for row in ("convmixer", "mimetic"))
-    for changes in ({"processes": 2}, {"micro_batch": 13}):
-        execution = Execution("cpu", 1, "inline", **changes)
-        with pytest.raises(VitinitError, match="a convmixer cannot be trained in parts of batches: its BatchNorm"):
-            check_execution(mixer.spec, execution)
-        check_execution(vit.spec, execution)
-    outcome = carry_out(mixer, harness.setting(tmp_path, execution=execution), Stop())
-    assert (outcome.status, outcome.error) == ("failed", "VitinitError")
-    check_execution(mixer.spec, Execution("cpu", 1, "inline", micro_batch=14))
+    mixer, vit = (harness.cell_of(name, tmp_path).spec for name in ("convmixer", "mimetic"))
+    two = Execution("cpu", 1, "inline", processes=2)
+    with pytest.raises(VitinitError, match="a convmixer cannot be trained in parts of batches: its BatchNorm"):
+        check_execution(mixer, two)
+    check_execution(vit, two)
+    check_execution(mixer, Execution("cpu", 1, "inline", micro_batch=14))
 
 
 def test_each_process_takes_the_gpu_of_its_own_number_and_waits_for_half_an_hour_at_most(monkeypatch):

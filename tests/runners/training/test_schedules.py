@@ -41,9 +41,7 @@ def recipe(schedule: Any, **fields: Any) -> Recipe:
 
 @pytest.mark.parametrize("per", ["step", "epoch"])
 @pytest.mark.parametrize(("schedule", "after_warmup"), FORMULAS, ids=lambda each: "" if callable(each) else str(each))
-def test_every_learning_rate_is_that_of_the_formula(
-    schedule: Any, after_warmup: Callable[[float], float], per: str
-) -> None:
+def test_every_learning_rate_is_that_of_the_formula(schedule, after_warmup, per):
     training = Training(nn.Linear(2, 2), recipe(schedule, schedule_per=per), STEPS, torch.device("cpu"))
     for epoch in range(EPOCHS):
         training.scheduler.step(epoch)

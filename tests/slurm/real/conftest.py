@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from single_node import SingleNode, single_node, until
+from single_node import SingleNode, single_node
 from studies import GRID, Study
 
-from tests.processes import call
+from tests.conftest import shared_folder
+from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
 from vitinit.slurm import jobs
 from vitinit.slurm.jobs import log_files
@@ -59,7 +59,7 @@ class Work:
         until(lambda: not jobs.queued(self.job_ids))
 
     def log(self, job_id: str) -> str:
-        """What all processes of a job printed."""
+        """Return the output of all processes of a job."""
         return "".join(path.read_text() for path in log_files(self.logs, job_id))
 
 
@@ -75,8 +75,7 @@ def work(tmp_path) -> Iterator[Work]:
 @pytest.fixture(scope="session")
 def left_alone(tmp_path_factory) -> dict:
     """The records of GRID where nothing interrupted it, without a cluster, by run_id; once for all workers."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "left-alone"
+    folder = shared_folder(tmp_path_factory) / "left-alone"
     try:
         folder.mkdir()  # atomic: exactly one worker gets past this line
     except FileExistsError:

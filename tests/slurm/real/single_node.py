@@ -8,14 +8,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.processes import ROOT, until
+
 SCRIPTS = ROOT / "slurm" / "single_node"
 
 
@@ -58,7 +58,7 @@ class SingleNode:
         until(lambda: not Path(f"/proc/{pid}").exists())
 
     def run(self, *command: str) -> str:
-        """What a command of SLURM prints."""
+        """Run a command of SLURM; return what it prints."""
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
@@ -90,15 +90,3 @@ def single_node(**settings: str) -> Iterator[SingleNode]:
         finally:
             node.down()
             shutil.rmtree(private)
-
-
-PATIENCE_S = 600
-"""A backstop for what will never happen, on the slowest machine: no expectation of speed."""
-
-
-def until(condition: Callable[[], object], seen: Callable[[], object] = lambda: "") -> None:
-    """Wait for something to become true; where it never does, the error says what was `seen`."""
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < end, f"not within {PATIENCE_S} s: {seen()}"
-        time.sleep(0.2)

@@ -6,10 +6,9 @@ import signal
 from pathlib import Path
 
 import yaml
-from single_node import until
 
 from tests.held import HELD, HOLD
-from tests.processes import call
+from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching import jobs
 from vitinit.runners.one_run import claims
@@ -41,12 +40,12 @@ class Study:
         self.ask(**profile)
 
     def ask(self, **profile) -> None:
-        """What jobs are to ask for from now on."""
+        """Set the profile of later jobs."""
         fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60, "runs_per_job": 2} | profile
         (self.folder / "profile.yaml").write_text(yaml.safe_dump(fields))
 
     def vitinit(self, *arguments: str, code: int | None = 0) -> str:
-        """What a command prints, `run` with the profile; its exit code must be `code`."""
+        """Run a command, `run` with the profile; return its output. Its exit code must be `code`."""
         words = [*arguments, "--profile", "profile.yaml"] if arguments[0] == "run" else arguments
         done = call(*words, cwd=self.folder, **{HOLD: str(self.hold)})
         assert code is None or done.returncode == code, done.stdout + done.stderr

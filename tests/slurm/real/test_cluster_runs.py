@@ -4,7 +4,6 @@ import json
 import re
 
 import pytest
-from single_node import until
 from studies import GRID, Study, preemption, same_bits
 
 from vitinit.runners.launching import jobs
@@ -69,17 +68,3 @@ def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
         losses = [row.train_loss for row in record.history]
         assert losses[:3] == pytest.approx([row.train_loss for row in left_alone[run_id].history[:3]], rel=1e-2)
     assert max(len(record.sessions) for record in study.records.values()) == 2
-
-
-HUNGRY = {**GRID, "rows": {"Hungry": {"base": "trunc_normal", "method": "tests.slurm.real.hungry:Hungry"}}}
-
-
-@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "MEMORY": "enforced"}])
-def test_more_memory_than_asked_for_is_a_failure_with_that_reason(node, tmp_path):
-    study = Study(tmp_path, HUNGRY, memory="4G")
-    study.submit()
-    until(lambda: study.jobs() and not any(job.state for job in jobs.look(study.root, "study")))
-    text = study.submit(code=1)
-    assert "1 run failed before; --retry-failed runs" in text
-    assert "OutOfMemory: its job" in study.vitinit("status", "study.yaml")
-    assert len(study.jobs()) == 1, "it is not handed out again"

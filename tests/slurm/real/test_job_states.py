@@ -1,9 +1,9 @@
-"""What became of jobs, asked of a real SLURM with accounting."""
+"""States and ends of jobs, asked of a real SLURM with accounting."""
 
 import calls
 import pytest
-from single_node import until
 
+from tests.processes import until
 from vitinit.slurm import jobs
 
 pytestmark = pytest.mark.slurm

@@ -5,8 +5,8 @@ import shutil
 
 import calls
 import pytest
-from single_node import until
 
+from tests.processes import until
 from vitinit.slurm import jobs
 
 pytestmark = pytest.mark.slurm
@@ -66,14 +66,3 @@ def test_every_process_makes_the_call_with_setup_environment_and_gpus_and_one_th
     assert len(work.log(both)) > 0
     until(lambda: "FAILED" in [how.state for how in jobs.ended([failing]).values()])
     assert "rank 1 has had enough" in work.log(failing)
-
-
-def test_signals_while_a_job_still_imports_requeue_it(slurm, work):
-    from calls import slow_import
-
-    [job_id] = work.submit(slow_import.restarts, [0])
-    until(lambda: "importing" in work.log(job_id))
-    slurm.run("scancel", "--signal=USR2", job_id)
-    work.wait()
-    assert work.written() == {"restarts": "1"}
-    assert "SIGUSR2 while nothing was at work; requeued: True" in work.log(job_id)

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import calls
 import pytest
-from single_node import SingleNode, single_node, until
+from single_node import SingleNode, single_node
 from studies import accidents_one_after_the_other
 
+from tests.processes import until
 from vitinit.slurm import jobs
 
 pytestmark = pytest.mark.slurm
@@ -18,28 +19,18 @@ def bare() -> Iterator[SingleNode]:
         yield node
 
 
-def make_way(work, call=calls.requeue_when_told) -> str:
-    [job_id] = work.submit(call, ["low"])
-    until(lambda: "low-started-0" in work.written(), work.written)
+def test_a_preempted_job_asks_for_another_go(bare, work):
+    [job_id] = work.submit(calls.requeue_when_told, ["low"])
+    until(lambda: "low-started-0" in work.written())
     work.submit(calls.stamp, [0], partition="high", cpus=4)
-    until(lambda: "low-requeued" in work.written(), work.written)
+    until(lambda: "low-requeued" in work.written())
     assert work.written()["low-requeued"] == "True"
     until(lambda: jobs.queued([job_id])[job_id].state == "PENDING")
     work.wait()
     written = work.written()
     assert float(written["0"].split()[2]) < float(written["low-started-1"])
-    return f"{written['low-told'].split()[0]} preempted: {written['low-preempted']}"
-
-
-def test_a_preempted_job_asks_for_another_go(bare, work):
-    assert make_way(work) == "SIGTERM preempted: True"
+    assert (written["low-told"].split()[0], written["low-preempted"]) == ("SIGTERM", "True")
 
 
 def test_the_same_command_repairs_what_accidents_have_left(bare, study, left_alone):
     accidents_one_after_the_other(bare, study, left_alone, "has gone")
-
-
-@pytest.mark.parametrize("node_settings", [{"ACCT": "none", "KILL_WAIT": "300"}])
-def test_the_requeued_job_is_ended_while_it_asks(node, work):
-    """Told by the signal asked for. SLURM ends all processes of the job, the one that asks among them."""
-    assert make_way(work, calls.requeue_with_slow_answers) == "SIGUSR2 preempted: True"

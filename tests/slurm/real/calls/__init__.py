@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
@@ -74,17 +73,6 @@ def requeue_when_told(given: tuple[Path, str]) -> None:
         write(out, f"{name}-preempted", str(jobs.preempted_current()))
         write(out, f"{name}-requeued", str(jobs.requeue_current()))
         time.sleep(60)
-
-
-def requeue_with_slow_answers(given: tuple[Path, str]) -> None:
-    """As `requeue_when_told`, where the controller's answer takes so long that SLURM ends the job before it comes."""
-    folder = given[0].parent / "bin"
-    folder.mkdir(exist_ok=True)
-    slow = folder / "scontrol"
-    slow.write_text(f'#!/bin/sh\n{shutil.which("scontrol")} "$@" || exit\n[ "$1" != requeue ] || sleep 60\n')
-    slow.chmod(0o755)
-    os.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
-    requeue_when_told(given)
 
 
 def environment(given: tuple[Path, str]) -> None:

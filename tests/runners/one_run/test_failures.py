@@ -1,9 +1,10 @@
-"""A GPU that does not compute fails no run: at the start of one, in its midst, in a job, in several processes."""
+"""Failures of one of several processes, and a GPU that does not compute, which fails no run."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from tests.faults import harness
 from tests.runners import job
 from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics import gpu
@@ -83,15 +85,17 @@ def test_an_index_out_of_range_on_the_device_is_an_error_of_the_run(tmp_path, br
     assert Store(where.root).read(where.study).failed.keys() == {cells[0].run_id}
 
 
-@pytest.mark.parametrize(("restarts", "allowed", "requeued"), [(2, True, True), (0, False, False), (3, True, False)])
+@pytest.mark.parametrize(
+    ("restarts", "shown", "allowed", "requeued"),
+    [(2, 2, True, True), (0, 0, False, False), (0, 1, False, True), (3, 3, True, False)],
+)
 def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
-    tmp_path, cluster_says, monkeypatch, restarts, allowed, requeued
+    tmp_path, cluster_says, monkeypatch, restarts, shown, allowed, requeued
 ):
+    """The end of a requeued job may come before the answer: then the job shows one restart more."""
     said = "exit 0" if allowed else "echo 'scontrol: error: requeue is disabled' >&2; exit 1"
-    cluster_says(
-        scontrol=f'echo "$@" >> {tmp_path}/asked; case "$*" in *show*) echo "JobId=7 JobState=RUNNING Restarts=0 ";; '
-        f"*) {said};; esac"
-    )
+    state = f"JobId=7 JobState=RUNNING Restarts={shown} "
+    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; case "$*" in *show*) echo "{state}";; *) {said};; esac')
     (tmp_path / "asked").touch()
     for name, value in job.JOB.items():
         monkeypatch.setenv(name, value)
@@ -106,14 +110,11 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
     assert (contents.done, contents.failed) == ({}, {})
 
 
-def broken_in_rank_1(cells: list, where: Setting, when: str) -> list[str]:
-    """Carry out runs while the device of rank 1 is broken at once, while it reads data, or at its third step."""
+def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
+    """Carry out runs while the device of rank 1 is broken at once, or at its third step."""
     if os.environ["RANK"] == "1":
-        gpu.check = refuse if when == "at once" else lambda device: None
+        gpu.check = refuse if at_once else lambda device: None
         train.optimize = at_call(3, train.optimize, lose)
-    if os.environ["RANK"] == "1" and when == "reading":
-        torch.cuda.is_initialized, torch.cuda.device_count = lambda: True, lambda: 1
-        datasets.load = at_call(1, datasets.load, lose)
     with joined("cpu") as world:
         try:
             list(in_turn(cells, replace(where, execution=shared(where.execution, world)), Stop(), world=world))
@@ -125,10 +126,50 @@ def broken_in_rank_1(cells: list, where: Setting, when: str) -> list[str]:
 @pytest.mark.long
 def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
     where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
-    for when in ("at once", "reading"):
-        first, second = together(2, broken_in_rank_1, cells, where, when)
-        assert first == second
-        assert "rank 1 of 2" in first[0]
-    first, second = together(2, broken_in_rank_1, cells, where, "in a step")
+    first, second = together(2, broken_in_rank_1, cells, where, True)
+    assert first == second
+    assert "rank 1 of 2" in first[0]
+    first, second = together(2, broken_in_rank_1, cells, where, False)
     assert isinstance(second, Died)
     assert Store(where.root).read(where.study).failed == {}
+
+
+def cell(folder: Path, row: str, **recipe: object) -> Cell:
+    """A tiny run on 100 digits: two epochs of seven steps."""
+    found = [cell for cell in harness.cells(folder) if cell.row == row and cell.spec.recipe.rand_augment]
+    spec = found[0].spec
+    return Cell(row, spec.model_copy(update={"recipe": spec.recipe.model_copy(update=recipe)}))
+
+
+def fail(cells: list[Cell], where: Setting) -> None:
+    """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
+    if os.environ["RANK"] == "1":
+        datasets.load = at_call(1, datasets.load, lambda: (_ for _ in ()).throw(OSError("no such file")))
+    with joined("cpu") as world:
+        where = replace(where, execution=shared(where.execution, world))
+        for end in in_turn(cells, where, Stop(), world=world):
+            assert isinstance(end, FailureRecord)
+            if end.run_id == cells[2].run_id and world.rank == 1:
+
+                def out_of_memory() -> None:
+                    raise torch.OutOfMemoryError("no memory left")
+
+                train.optimize = at_call(3, train.optimize, out_of_memory)
+
+
+@pytest.mark.long
+def test_a_failure_in_several_processes(tmp_path):
+    """A failure that all know of is recorded, and the next run begins; one of a single process ends both."""
+    recipes = [{}, {"lr": 1e20, "eps": 1e-30}, {"batch_size": 1}, {"weight_decay": 0.01}]
+    cells = [cell(tmp_path, "mimetic", **recipe) for recipe in recipes]
+    where = harness.setting(tmp_path / "failing")
+    ranks = together(2, fail, cells, where)
+    assert [isinstance(rank, Died) and rank.exitcode for rank in ranks] == [1, 1]
+    failed = Store(where.root).read("faults").failed
+    found = [(failed[each.run_id].error, failed[each.run_id].message) for each in cells]
+    assert found[0] == ("OSError", "rank 1 of 2: no such file")
+    assert found[1][0] == "Diverged"
+    assert found[2] == ("VitinitError", "2 processes cannot share batches of 1 images: 1 to 1 can")
+    assert found[3] == ("OutOfMemoryError", "rank 1 of 2: no memory left")
+    assert "out_of_memory" in failed[cells[3].run_id].traceback
+    assert failed[cells[3].run_id].execution["processes"] == 2
