@@ -103,6 +103,6 @@ def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw()
 
 
 def test_weight_decay_that_an_optimizer_does_not_have_is_refused():
-    with pytest.raises(VitinitError, match=r"optimizer 'undecayed' has no weight decay; .* weight_decay: 0$"):
+    with pytest.raises(VitinitError, match=r"undecayed has no weight decay; .* weight_decay: 0$"):
         recipe("undecayed")
     assert optimizers.build(model(), recipe("undecayed", weight_decay=0.0))
