@@ -83,11 +83,6 @@ class Facts:
         where = (f" on {column}" if column else "") + (f" after epoch {epoch}" if epoch else "")
         return Difference(f"{row} − {over}{where}", d if seeds is None else d[d.index.isin(list(seeds))], digits)
 
-    def average(self, row: str, over: str, places: Iterable[str]) -> Difference:
-        """Return the mean over columns of a row minus another one, by seed."""
-        each = [self.gain(row, over, column).by_seed for column in places]
-        return Difference(f"{row} − {over}, mean over columns", sum(each[1:], each[0]) / len(each))
-
     def contrast(self, first: str, second: str, column: str | None = None) -> Contrast:
         """Return the cell of a comparison that the grid named: p by Holm, pooled interval, detectable effect."""
         tested, name = gains.contrasts(self.study).tested, label((first, second))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import frame
-from vitinit.analysis.pages.difference import holm, pooled_estimate
+from vitinit.analysis.pages.difference import Difference, holm, pooled_estimate
 from vitinit.analysis.pages.facts import Facts, short, spread
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written, signed
@@ -85,6 +85,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
     environment.filters |= {"fixed": number, "p": p_written}
     environment.globals |= {
+        "Difference": Difference,
         "holm": holm,
         "pooled_estimate": pooled_estimate,
         "study": lambda name: Facts(frame.load(list(folders), name)),
