@@ -121,8 +121,6 @@ class Adapter(Description):
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
     filters: bool = False
     """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Types of attention modules for which no method is made, each with the reason."""
 
     def rule(self, parameter: str) -> Rule | None:
         """Return the rule of a parameter, by its name in the model; None where there is none."""

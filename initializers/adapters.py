@@ -82,25 +82,22 @@ def _named(names: set[str], types: Iterable[Type]) -> bool:
     return not names.isdisjoint(map(_text, types))
 
 
-def kind_of(module: nn.Module) -> Attention | str | None:
-    """Return a module's description as attention; the reason where an adapter refuses its type; None for all others.
+def kind_of(module: nn.Module) -> Attention | None:
+    """Return a module's description as attention; None for all others.
 
     Raises:
         VitinitError: an adapter knows it, and names what is not there.
     """
-    every, computing, wrong = _names(type(module)), _names(type(module), same_forward=True), ""
+    names, misfits = _names(type(module), same_forward=True), []
     for adapter in adapters():
         for kind in adapter.attention:
-            if _named(computing, kind.types):
+            if _named(names, kind.types):
                 misfit = _misfit(kind, module)
                 if not misfit:
                     return kind
-                wrong = wrong or f"adapter {adapter.name!r}: {misfit}"
-        for one, reason in adapter.refused.items():
-            if one in every:
-                return reason
-    if wrong:
-        raise VitinitError(wrong)
+                misfits.append(f"adapter {adapter.name!r}: {misfit}")
+    if misfits:
+        raise VitinitError(misfits[0])
     return None
 
 

@@ -109,12 +109,11 @@ class AttentionLayer:
         """
         if self.block is None:
             return {}
-        home, inner = self.name.rpartition(".")[0], set(self.module.modules())
-        others = [part for part in self.block.modules() if part not in inner and part is not self.block]
-        if any(isinstance(kind_of(part), Attention) for part in others):
+        home, own = self.name.rpartition(".")[0], {self.block, *self.module.modules()}
+        others = {f"{home}.{path}": part for path, part in self.block.named_modules() if part not in own}
+        if any(map(kind_of, others.values())):
             return {}  # a list of attention layers, or a block of two
-        parts = self.block.named_modules()
-        return {f"{home}.{path}": part for path, part in parts if isinstance(part, nn.Linear) and part not in inner}
+        return {path: part for path, part in others.items() if isinstance(part, nn.Linear)}
 
     @property
     def mlp(self) -> dict[str, nn.Linear]:
@@ -128,11 +127,11 @@ class AttentionLayer:
         if len(linears) < 2:
             return {}
         *first, last = linears.values()
-        hidden = (last.in_features, 2 * last.in_features)
-        fits = all(one.in_features == width and one.out_features in hidden for one in first)
+        shapes = {(last.in_features, width), (2 * last.in_features, width)}
+        fits = last.out_features == width and shapes.issuperset(tuple(one.weight.shape) for one in first)
         # a Linear from D to D is a gate behind the MLP as well as a part of a narrow one: two of them say nothing else
         narrow = len(first) > 1 and last.in_features == width
-        return linears if fits and last.out_features == width and not narrow else {}
+        return linears if fits and not narrow else {}
 
     def names_of(self, *parts: str) -> list[str]:
         """Names, in the model, of the tensors that hold these parts: those of `initializers.registry.Part`."""
@@ -181,28 +180,25 @@ def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
 
     Modules inside of known attention are passed over; what looks like attention, as far as names tell, is unknown.
     """
-    layers, unknown, known, suspects = list[AttentionLayer](), list[str](), list[str](), dict[str, str]()
+    layers, suspects = list[AttentionLayer](), dict[str, str]()
     for name, module in model.named_modules():
-        if any(not outer or name.startswith(f"{outer}.") for outer in known):
+        if any(not layer.name or name.startswith(f"{layer.name}.") for layer in layers):
             continue
         kind, what = kind_of(module), type(module).__name__
-        if kind is None:
-            named = any(isinstance(vars(module).get(heads), int) for heads in HEADS) or ATTENTION.search(what)
-            if named and any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()):
-                suspects[name] = what
-            continue
-        known.append(name)
-        home = name.rpartition(".")[0]
-        if isinstance(kind, str):
-            unknown.append(f"attention {name!r} ({what}): {kind}")
-        else:
+        if kind:
+            home = name.rpartition(".")[0]
             layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
-    for name, what in suspects.items():
-        if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
-            unknown.append(
-                f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
-                f"with W_q, W_k and W_v each in rows of their own, {HELP}"
-            )
+        elif any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()) and (
+            ATTENTION.search(what) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
+        ):
+            suspects[name] = what
+    names = [*suspects, *(layer.name for layer in layers)]
+    unknown = [
+        f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
+        f"with W_q, W_k and W_v each in rows of their own, {HELP}"
+        for name, what in suspects.items()
+        if not any(one != name and one.startswith(f"{name}." if name else "") for one in names)
+    ]
     return layers, unknown
 
 

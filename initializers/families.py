@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, Type, fused, linear
+from vitinit.initializers.errors import VitinitError
 
 NORMS: dict[str, Any] = {"query_norm": "q_norm", "key_norm": "k_norm", "before_proj": ("norm", "gate")}
 """Attribute names of what else timm has in attention."""
@@ -35,7 +36,7 @@ def timm_grid(model: Any) -> tuple[int, int]:
     return model.patch_embed.grid_size
 
 
-# --- Hugging Face transformers, in the layouts of versions 4 and 5 ----------------------------------------------------
+# --- Hugging Face transformers, from version 5 on ---------------------------------------------------------------------
 
 
 def hugging_face(file: str, *names: str) -> tuple[str, ...]:
@@ -43,23 +44,17 @@ def hugging_face(file: str, *names: str) -> tuple[str, ...]:
     return tuple(f"transformers.models.{file}.modeling_{file}.{name}" for name in names)
 
 
-def hugging_face_attention(types: tuple[str, ...]) -> tuple[Attention, ...]:
-    """Version 5 has the matrices in the module itself; version 4 one below it, W_proj in a sister of that."""
-    old = [f"attention.{part}" for part in ("query", "key", "value")]
-    return (
-        separate(types, "q_proj", "k_proj", "v_proj", "o_proj", heads="num_attention_heads"),
-        separate(types, *old, "output.dense", heads="attention.num_attention_heads"),
-    )
-
-
 def hugging_face_grid(model: Any) -> tuple[int, int]:
-    """Rows and columns of the patches."""
+    """Rows and columns of the patches.
+
+    Raises:
+        VitinitError: DINOv2 of images that are no squares, whose positions are interpolated as from a square.
+    """
     embedding = model.embeddings.patch_embeddings
-    sides = [
-        side if isinstance(side, tuple | list) else (side, side)
-        for side in (embedding.image_size, embedding.patch_size)
-    ]
-    return sides[0][0] // sides[1][0], sides[0][1] // sides[1][1]
+    (height, width), (down, across) = embedding.image_size, embedding.patch_size
+    if height != width and "Dinov2" in type(model).__name__:
+        raise VitinitError(f"{type(model).__name__} of {height} x {width} interpolates its positions as from a square")
+    return height // down, width // across
 
 
 HUGGING_FACE = (
@@ -70,12 +65,19 @@ HUGGING_FACE = (
             *hugging_face("deit", "DeiTModel"),
             *hugging_face("dinov2", "Dinov2Model", "Dinov2Backbone"),
         ),
-        attention=hugging_face_attention(
-            (
-                *hugging_face("vit", "ViTAttention"),
-                *hugging_face("deit", "DeiTAttention"),
-                *hugging_face("dinov2", "Dinov2Attention"),
-            )
+        attention=(
+            separate(
+                (
+                    *hugging_face("vit", "ViTAttention"),
+                    *hugging_face("deit", "DeiTAttention"),
+                    *hugging_face("dinov2", "Dinov2Attention"),
+                ),
+                "q_proj",
+                "k_proj",
+                "v_proj",
+                "o_proj",
+                heads="num_attention_heads",
+            ),
         ),
         position="embeddings.position_embeddings",
         grid=hugging_face_grid,
@@ -169,16 +171,14 @@ TIMM = (
 
 # --- PyTorch, torchvision -------------------------------------------------------------------------------
 
-MULTIHEAD = "torch.nn.modules.activation.MultiheadAttention"
-
-
 OTHERS = (
     Adapter(
         name="nn.MultiheadAttention",  # alone and in nn.TransformerEncoder
-        attention=(attention((MULTIHEAD,), fused("in_proj_weight", "in_proj_bias"), "out_proj"),),
-        refused={
-            "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
-        },
+        attention=(
+            attention(
+                ("torch.nn.modules.activation.MultiheadAttention",), fused("in_proj_weight", "in_proj_bias"), "out_proj"
+            ),
+        ),
     ),
     Adapter(
         name="torchvision ViT",

@@ -45,8 +45,6 @@ class Applied:
     aim: Aim | None
     """Attention that the last of them aims at."""
     seconds: float
-    shared: list[list[str]]
-    """Paths of the parameters that changed and that several modules share: they were set once."""
 
 
 def apply(
@@ -92,8 +90,7 @@ def apply(
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
     if aim is not None and not aim.targets_LHNN.any():
         raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
-    every = {name for names in changed for name in names}
-    return Applied(changed, aim, seconds, [paths for paths in shared_parameters(model) if every & set(paths)])
+    return Applied(changed, aim, seconds)
 
 
 def initialize(

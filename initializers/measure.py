@@ -16,7 +16,7 @@ See = Callable[[Tensor, Tensor, int], None]
 
 
 class Softmaxes(TorchFunctionMode):
-    """Context in which every softmax of this thread is shown, also that of fused attention.
+    """Context in which every softmax of this thread is shown, also that of fused attention without a causal mask.
 
     With a mode of this kind PyTorch leaves out the fast path of `nn.MultiheadAttention`, which shows none.
     """
@@ -47,16 +47,13 @@ class Softmaxes(TorchFunctionMode):
         self,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
+        _: Tensor,
         attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
+        *__: Any,
         scale: float | None = None,
-        **_: Any,
+        **___: Any,
     ) -> None:
         logits = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
-        if is_causal:
-            logits = logits.masked_fill(torch.ones_like(logits, dtype=torch.bool).triu(1), -torch.inf)
         if attn_mask is not None:
             free = attn_mask.dtype == torch.bool
             logits = logits.masked_fill(~attn_mask, -torch.inf) if free else logits + attn_mask

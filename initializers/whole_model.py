@@ -22,12 +22,12 @@ from vitinit.initializers.registry import Initializer, Job
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
     """Fill with U(-bound, bound), drawn where the generator lives, so that every device gets the same numbers."""
-    tensor.copy_(torch.empty(tensor.shape, dtype=torch.float32).uniform_(-bound, bound, generator=generator))
+    tensor.copy_(torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator))
 
 
 def draw_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
     """Fill with N(0, std^2)."""
-    tensor.copy_(torch.empty(tensor.shape, dtype=torch.float32).normal_(0.0, std, generator=generator))
+    tensor.copy_(torch.empty(tensor.shape).normal_(0.0, std, generator=generator))
 
 
 def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
@@ -35,8 +35,7 @@ def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -
 
     At std 0.02 the cut is at 100 standard deviations: a plain normal in effect.
     """
-    fresh = torch.empty(tensor.shape, dtype=torch.float32)
-    tensor.copy_(nn.init.trunc_normal_(fresh, std=std, generator=generator))
+    tensor.copy_(nn.init.trunc_normal_(torch.empty(tensor.shape), std=std, generator=generator))
 
 
 def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
@@ -183,19 +182,25 @@ class WholeModel(Initializer):
             VitinitError: there are such parameters, and the model is no model by name.
         """
         left: list[str] = []
-        for _ in self._draws(model, left):
-            pass
+        list(self._draws(model, left))
         return left
 
     def notes(self, model: nn.Module) -> list[str]:
-        """Name position embeddings that are fixed."""
-        known = families(model)
+        """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
+        known, remarks = families(model), []
         fixed = [
             name
             for name, parameter in model.named_parameters()
             if not parameter.requires_grad and _rule_of(name, parameter, model, known) == "position"
         ]
-        return [f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"] if fixed else []
+        if fixed:
+            remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
+        convolutions = [module.weight.numel() for module in model.modules() if isinstance(module, Convolution)]
+        share = sum(convolutions) / sum(parameter.numel() for parameter in model.parameters())
+        if share > 0.5:
+            said = "in convolutions, which kaiming_uniform and trunc_normal set alike"
+            remarks.append(f"{share:.0%} of the numbers are {said}")
+        return remarks
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:

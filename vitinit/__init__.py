@@ -139,7 +139,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of `initialize`: `print` shows five lines within 80 columns; `changes` and `remarks` are all of it."""
+    """Report of `initialize`: `print` shows four lines within 80 columns; `changes` and `remarks` are all of it."""
 
     model: str
     """Name of the model's class."""
@@ -165,8 +165,7 @@ class Report:
     """Base and method, with the parameters that were given."""
 
     def __str__(self) -> str:
-        """Return the summary: what, on which layers, norms, what it aims at, what stayed."""
-        before, after = (math.hypot(*(getattr(one, side) for one in self.changes)) for side in ("before", "after"))
+        """Return the summary: what, on which layers, what it aims at, what stayed."""
         names = [change.name for change in self.changes]
         where = f": {names[0]} to {names[-1]}" if names else ""
         aim = "no attention maps"
@@ -178,7 +177,6 @@ class Report:
         lines = [
             "; ".join([*self.called, *([] if self.layer_scale is None else [f"layer scales: {self.layer_scale:g}"])]),
             f"{self.model}, seed {self.seed}: {len(names)} tensors changed{where}",
-            f"their norm together: {before:.4g} before, {after:.4g} after",
             f"aim: {aim}",
             f"also: {_cut(stayed[0], WIDTH - len('also: ') - len(more))}{more}" if stayed else "no remarks",
         ]
@@ -275,7 +273,6 @@ def initialize(
             if mass < 2 * uniform and parts[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
         remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
-        remarks += [f"shared, set once: {' = '.join(paths)}" for paths in applied.shared]
         trained = [name for name, parameter in copied.named_parameters() if parameter.requires_grad]
         for part in parts:
             part.freeze(copied)
@@ -286,6 +283,13 @@ def initialize(
             for name, old in before.items()
             if not same(old.to(after[name].dtype), after[name])
         )
+    norms = [one for one in changes if one.name.endswith("weight") and len(one.shape) == 1]
+    if zeros := [one.name for one in norms if one.before == 0]:
+        remarks.append(f"norms that began at 0, as at the end of branches, are 1 now: {', '.join(zeros)}")
+    for module in model.modules() if base is not None else ():
+        if hasattr(module, "base_model_prefix"):  # of transformers, which draws anew what has no mark in a larger model
+            for inner in module.modules():
+                vars(inner)["_is_hf_initialized"] = True
     if method is not None:
         MEANT[model] = {*applied.changed[-1], *untrained}
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 import pytest
@@ -77,7 +76,7 @@ def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, me
         assert recorded.pseudo_input.mass == report.attention_on_target
 
 
-def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
+def test_the_report_says_what_changed_in_four_lines_of_80_columns() -> None:
     m = zoo.build("timm ViT")
     before = state(m)
     report = vitinit.initialize(m, "impulse", seed=1, solver="rotation")
@@ -86,11 +85,9 @@ def test_the_report_says_what_changed_in_five_lines_of_80_columns() -> None:
         assert change.before == pytest.approx(float(before[change.name].norm()))
         assert change.after == pytest.approx(float(m.get_parameter(change.name).detach().norm()))
         assert change.shape == (144, 48)
-    together = (math.hypot(*(getattr(one, when) for one in report.changes)) for when in ("before", "after"))
     assert str(report).splitlines() == [
         "method: impulse(solver='rotation')",
         "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to blo...",
-        "their norm together: {:.4g} before, {:.4g} after".format(*together),
         f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
         "also: near uniform; for learned positions: solver='svd', position_scale=18",
     ]

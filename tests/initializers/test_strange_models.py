@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from typing import Any
 
 import pytest
@@ -39,11 +40,12 @@ def test_a_shared_parameter_is_refused_where_the_method_sets_it(share: Any, meth
     vitinit.initialize(m, "zero_query")  # which leaves it alone
 
 
-def test_shared_parameters_that_a_base_sets_are_named_once() -> None:
-    repeated = tiny()
+def test_a_base_sets_a_block_that_is_repeated() -> None:
+    repeated, plain = tiny(), tiny(depth=1)
     repeated.blocks = nn.Sequential(*[repeated.blocks[0]] * 2)
-    report = vitinit.initialize(repeated, **BASE)
-    assert "shared, set once: blocks.0.attn.qkv.weight = blocks.1.attn.qkv.weight" in report.remarks
+    for each in (repeated, plain):
+        vitinit.initialize(each, **BASE)
+    assert all(torch.equal(repeated.get_parameter(name), one) for name, one in plain.named_parameters())
     refused(repeated, "'blocks.1.attn.qkv.weight' shares", "mimetic")
 
 
@@ -135,3 +137,33 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
     m = zoo.build("timm ViT registers, layer scale").half()
     refused(m, f"^'{name}' would be given numbers up to {number}, and float16 has none beyond 65504$", **asked)
     vitinit.initialize(m, layer_scale=65519)
+
+
+# --- what a base says ------------------------------------------------------------------------------------------------
+
+
+def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_alike() -> None:
+    resnet = importlib.import_module("timm").create_model("resnet18", zero_init_last=True)
+    ends = [name for name, one in resnet.named_parameters() if name.endswith("weight") and not one.any()]
+    assert len(ends) == 8
+    assert vitinit.initialize(resnet, **BASE).remarks == (
+        "base trunc_normal: 96% of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike",
+        f"norms that began at 0, as at the end of branches, are 1 now: {', '.join(ends)}",
+    )
+
+
+def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused() -> None:
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    with torch.device("meta"):
+        vit = transformers.ViTModel(transformers.ViTConfig(**small, image_size=32, patch_size=8))
+    vit.to_empty(device="cpu")
+    vitinit.initialize(vit, **BASE)
+    before = state(vit)
+    more = {"is_decoder": True, "add_cross_attention": True, "vocab_size": 9}
+    decoder = transformers.BertLMHeadModel(transformers.BertConfig(**small, intermediate_size=48, **more))
+    transformers.VisionEncoderDecoderModel(encoder=vit, decoder=decoder)
+    assert differing(before, state(vit)) == set()
+    wide = transformers.Dinov2Model(transformers.Dinov2Config(**small, image_size=(56, 224), patch_size=14))
+    refused(wide, "^Dinov2Model of 56 x 224 interpolates its positions as from a square$", "impulse")
+    vitinit.initialize(wide, "mimetic")
