@@ -119,6 +119,8 @@ class Adapter(Description):
     """True for a model with rotary position embeddings."""
     parameters: Mapping[str, Rule] = field(default_factory=dict)
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Types of attention modules for which no method is made, each with the reason."""
     filters: bool = False
     """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
 

@@ -82,8 +82,8 @@ def _named(names: set[str], types: Iterable[Type]) -> bool:
     return not names.isdisjoint(map(_text, types))
 
 
-def kind_of(module: nn.Module) -> Attention | None:
-    """Return a module's description as attention; None for all others.
+def kind_of(module: nn.Module) -> Attention | str | None:
+    """Return a module's description as attention; the reason where an adapter refuses its type; None for all others.
 
     Raises:
         VitinitError: an adapter knows it, and names what is not there.
@@ -96,6 +96,8 @@ def kind_of(module: nn.Module) -> Attention | None:
                 if not misfit:
                     return kind
                 misfits.append(f"adapter {adapter.name!r}: {misfit}")
+        for refused in names & adapter.refused.keys():
+            return adapter.refused[refused]
     if misfits:
         raise VitinitError(misfits[0])
     return None

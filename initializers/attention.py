@@ -180,25 +180,28 @@ def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
 
     Modules inside of known attention are passed over; what looks like attention, as far as names tell, is unknown.
     """
-    layers, suspects = list[AttentionLayer](), dict[str, str]()
+    layers, unknown, known, suspects = list[AttentionLayer](), list[str](), list[str](), dict[str, str]()
     for name, module in model.named_modules():
-        if any(not layer.name or name.startswith(f"{layer.name}.") for layer in layers):
+        if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind, what = kind_of(module), type(module).__name__
         if kind:
+            known.append(name)
             home = name.rpartition(".")[0]
-            layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
+            if isinstance(kind, str):
+                unknown.append(f"attention {name!r} ({what}): {kind}")
+            else:
+                layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
         elif any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()) and (
             ATTENTION.search(what) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
         ):
             suspects[name] = what
-    names = [*suspects, *(layer.name for layer in layers)]
-    unknown = [
-        f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
-        f"with W_q, W_k and W_v each in rows of their own, {HELP}"
-        for name, what in suspects.items()
-        if not any(one != name and one.startswith(f"{name}." if name else "") for one in names)
-    ]
+    for name, what in suspects.items():
+        if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
+            unknown.append(
+                f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
+                f"with W_q, W_k and W_v each in rows of their own, {HELP}"
+            )
     return layers, unknown
 
 

@@ -139,18 +139,33 @@ Logits = tuple[str, int, float, bool]
 """Of a softmax: block, keys, standard deviation of a row of logits, and whether all images have the same logits."""
 
 
-def check(model: nn.Module, images: Tensor | None, seed: int, size: int | None = None) -> Check:
-    """Check a model and leave it as it was, bit for bit; `vitinit.check` has the words.
+def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None, seed: int = 0) -> Check:
+    """Check whether a classifier of images is sound before it is trained, and say what its start is.
+
+    It looks at values of tensors, and runs the model on one batch: loss, attention logits, tokens and gradients by
+    layer. Attention is seen where PyTorch computes a softmax, so in any model. It takes seconds to a minute.
+
+    The model is left as it was, bit for bit: weights, buffers, gradients, modes, hooks, `requires_grad` and global
+    random state. Numbers are those of float32, without dropout, with batch statistics where there are batch norms.
+
+    Args:
+        model: on any device, before it is compiled, sharded or wrapped for several processes.
+        images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
+        image_size: side of random images; by default the model's own, or 224.
+        seed: of all random numbers.
+
+    Returns:
+        A page to print, with `findings` (warnings) and `layers`; `sound` without warnings.
 
     Raises:
-        VitinitError: it cannot be run: what it is, or what it does not take.
+        VitinitError: one line: why the model cannot be run, and what can be done.
     """
     if images is not None and not (isinstance(images, Tensor) and images.ndim == 4 and len(images)):
         raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return _check(copy_of(model).eval(), MEANT.get(model), images, seed, size)
+        return _check(copy_of(model).eval(), MEANT.get(model), images, seed, image_size)
 
 
 def _check(model: Any, meant: set[str] | None, images: Tensor | None, seed: int, size: int | None) -> Check:

@@ -179,6 +179,9 @@ OTHERS = (
                 ("torch.nn.modules.activation.MultiheadAttention",), fused("in_proj_weight", "in_proj_bias"), "out_proj"
             ),
         ),
+        refused={
+            "torch.nn.modules.transformer.TransformerDecoderLayer": "it attends from one sequence to another",
+        },
     ),
     Adapter(
         name="torchvision ViT",

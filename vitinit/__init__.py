@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters import register, unregister
-    from vitinit.initializers.check import Check, Finding, Layer
+    from vitinit.initializers.check import Check, Finding, Layer, check
     from vitinit.results import Run, epochs, load, records
     from vitinit.studies import StudyResults, run, study
 
@@ -67,7 +67,7 @@ WIDTH = 80
 
 
 HOMES = {
-    "initializers.check": ("Check", "Finding", "Layer"),
+    "initializers.check": ("Check", "Finding", "Layer", "check"),
     "initializers.adapter": ("Adapter", "Attention", "Normal", "Part", "fused", "linear"),
     "initializers.adapters": ("register", "unregister"),
     "results": ("Run", "epochs", "load", "records"),
@@ -91,7 +91,7 @@ class Known:
     name: str
     kind: Literal["base", "method"]
     parameters: dict[str, Any]
-    """Each with its default; `(to be given)` where it has none."""
+    """Each that has a default, with it."""
     papers: tuple[str, ...]
     """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
     text: str
@@ -100,7 +100,8 @@ class Known:
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
-        return _wrapped(f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}")
+        said = f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}"
+        return textwrap.fill(said, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
 
 
 class _Listed(list[Known]):
@@ -119,9 +120,8 @@ def catalogue(kind: Literal["base", "method"] | None = None) -> list[Known]:
 
     listed = _Listed()
     for cls in map(registry.get, registry.names(kind)):
-        text, defaults = cls.__doc__ or "", cls.model_construct().model_dump(mode="json")
+        text, parameters = cls.__doc__ or "", cls.model_construct().model_dump(mode="json")
         papers = tuple(re.findall(r"\b\d{4}\.\d{4,5}\b", text.partition("\n\n")[0]))
-        parameters = {name: defaults.get(name, "(to be given)") for name in cls.model_fields}
         listed.append(Known(cls.name, cls.kind, parameters, papers, text))
     return listed
 
@@ -185,10 +185,6 @@ class Report:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def _wrapped(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
 
 
 def _call(named: Mapping[str, Any]) -> str:
@@ -273,10 +269,10 @@ def initialize(
             if mass < 2 * uniform and parts[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
         remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
-        trained = [name for name, parameter in copied.named_parameters() if parameter.requires_grad]
         for part in parts:
             part.freeze(copied)
-        untrained = tuple(name for name in trained if not copied.get_parameter(name).requires_grad)
+        own = model.named_parameters()
+        untrained = tuple(n for n, one in own if one.requires_grad and not copied.get_parameter(n).requires_grad)
         after = named_tensors(copied)
         changes = tuple(
             Change(name, tuple(old.shape), *(float(one.detach().cpu().double().norm()) for one in (old, after[name])))
@@ -306,38 +302,6 @@ def initialize(
         remarks=tuple(remarks),
         called=tuple(f"{kind}: {_call(named)}" for kind, named in asked.items()),
     )
-
-
-def check(
-    model: nn.Module,
-    images: Tensor | None = None,
-    *,
-    image_size: int | None = None,
-    seed: int = 0,
-) -> Check:
-    """Check whether a classifier of images is sound before it is trained, and say what its start is.
-
-    It looks at values of tensors, and runs the model on one batch: loss, attention logits, tokens and gradients by
-    layer. Attention is seen where PyTorch computes a softmax, so in any model. It takes seconds to a minute.
-
-    The model is left as it was, bit for bit: weights, buffers, gradients, modes, hooks, `requires_grad` and global
-    random state. Numbers are those of float32, without dropout, with batch statistics where there are batch norms.
-
-    Args:
-        model: on any device, before it is compiled, sharded or wrapped for several processes.
-        images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
-        image_size: side of random images; by default the model's own, or 224.
-        seed: of all random numbers.
-
-    Returns:
-        A page to print, with `findings` (warnings) and `layers`; `sound` without warnings.
-
-    Raises:
-        VitinitError: one line: why the model cannot be run, and what can be done.
-    """
-    from vitinit.initializers.check import check
-
-    return check(model, images, seed, image_size)
 
 
 def _named(kind: str, given: Any) -> Mapping[str, Any]:

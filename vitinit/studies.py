@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Named = str | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
-REPEATABLE = ("only", "track")
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,17 +200,14 @@ def _plain(value: Any) -> Any:
 
 
 def _options(options: Mapping[str, Any], results: Path) -> LaunchOptions:
-    """Options of the command line, by their names there; one that is repeatable there may be a list or one value."""
+    """Options of the command line, by their names there; one that is repeatable there is a list."""
     from pydantic import TypeAdapter, ValidationError
 
     from vitinit.runners.options import LaunchOptions
 
-    known = [each.name for each in fields(LaunchOptions) if each.name != "results"]
-    given: dict[str, Any] = {"results": results}
-    for option, value in options.items():
-        if option not in known:
-            raise unknown_name("option", option, known)
-        given[option] = [value] if option in REPEATABLE and isinstance(value, str | int) else value
+    given, known = {"results": results, **options}, {each.name for each in fields(LaunchOptions)}
+    for unknown in given.keys() - known:
+        raise unknown_name("option", unknown, known)
     try:
         return TypeAdapter(LaunchOptions).validate_python(given)
     except ValidationError as error:

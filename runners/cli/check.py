@@ -39,7 +39,7 @@ def check(
     from vitinit.initializers.check import check
 
     torch.manual_seed(0)
-    report = check(_model(model, classes, image_size), None, 0, image_size)
+    report = check(_model(model, classes, image_size), image_size=image_size)
     console.print(*str(report).splitlines(), sep="\n", soft_wrap=True)
     raise typer.Exit(0 if report.sound else 1)
 

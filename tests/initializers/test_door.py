@@ -94,7 +94,7 @@ def test_the_report_says_what_changed_in_four_lines_of_80_columns() -> None:
     report = vitinit.initialize(zoo.build("timm ViT"), "conditioned", base="trunc_normal")
     assert str(report).splitlines()[-1] == "no remarks"
     report = vitinit.initialize(zoo.build("timm ConvMixer"), "conv_filters", base="trunc_normal")
-    assert str(report).splitlines()[-1] == "also: blocks.0.0.fn.0.weight (exclude from training) (and 3 more)"
+    assert str(report).splitlines()[-1] == "also: blocks.0.0.fn.0.weight (exclude from training) (and 4 more)"
 
 
 def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut() -> None:
