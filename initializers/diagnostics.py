@@ -32,10 +32,9 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Te
     seen: list[Tensor] = []
     attends = attention_layers(model)[layer]
 
-    def keep(_: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        seen.append(attends.tokens(inputs, named))
-
-    hook = attends.module.register_forward_pre_hook(keep, with_kwargs=True)
+    hook = attends.module.register_forward_pre_hook(
+        lambda _, inputs, named: seen.append(attends.tokens(inputs, named)), with_kwargs=True
+    )
     with evaluated(model, [hook]):
         model(images_BCHW)
     return seen[0][:, -math.prod(seen_grids(model)[layer]) :]
@@ -109,12 +108,11 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
         VitinitError: a layer is not called.
     """
     grids, layers = seen_grids(model), attention_layers(model)
-    sums = [zeros(layer, grid, images_BCHW) for layer, grid in zip(layers, grids, strict=True)]
-    entropies_H = [maps_HNN.new_zeros(len(maps_HNN)) for maps_HNN in sums]
-    counts = [0] * len(layers)
+    sums: list[Any] = [0.0] * len(layers)
+    entropies_H, counts = [*sums], [0] * len(layers)
 
     def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
-        among_bHNN = between_tokens(attention_bHNN, sums[number].shape[-1])
+        among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]))
         sums[number] += among_bHNN.sum(0)
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)
@@ -136,21 +134,14 @@ def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     Of a model whose layers have the same heads and see all tokens. As the model computes it: where there is a class
     token, what the tokens give to it is missing from their rows.
     """
-    layers = attention_layers(model)
-    rows, columns = token_grid(model)
-    tokens = rows * columns
-    sums_LHNN = torch.zeros(len(layers), layers[0].heads, tokens, tokens, device=images_BCHW.device)
+    tokens = math.prod(token_grid(model))
+    sums_L: list[Any] = [0.0] * len(attention_layers(model))
 
     def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
-        sums_LHNN[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
+        sums_L[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
 
     each_attention(model, images_BCHW, add)
-    return sums_LHNN / len(images_BCHW)
-
-
-def zeros(layer: AttentionLayer, grid: tuple[int, int], like: Tensor) -> Tensor:
-    """A map of nothing, H x N x N, on the device of another tensor."""
-    return torch.zeros(layer.heads, math.prod(grid), math.prod(grid), device=like.device)
+    return torch.stack(sums_L) / len(images_BCHW)
 
 
 def distances(grid: tuple[int, int]) -> Tensor:
@@ -168,19 +159,20 @@ def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
 @torch.no_grad()
 def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
     """Spectra of the attention weights of every layer and, where images are given, entropy and distance on them."""
-    layers = attention_layers(model)
-    seen: list[dict[str, Any]] = [{} for _ in layers]
-    if images_BCHW is not None:
-        found = measured(model, images_BCHW)
-        for entry, entropy_H, maps_HNN, grid in zip(seen, found.entropy, found.maps, found.grids, strict=True):
-            entry.update(entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
+    found = None if images_BCHW is None else measured(model, images_BCHW)
     entries = []
-    for layer, entry in zip(layers, seen, strict=True):
+    for number, layer in enumerate(attention_layers(model)):
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
         query_key = spectra(layer.query_HdD.mT, layer.key_HdD.mT)
         value_path = spectra(proj_HDd, value_HdD.mT)
-        entries.append(LayerStart(layer=layer.name, query_key=query_key, value_path=value_path, **entry))
+        entropy = distance = None
+        if found:
+            entropy = rounded(found.entropy[number])
+            distance = rounded(nonlocality(found.maps[number], found.grids[number]))
+        entries.append(
+            LayerStart(layer=layer.name, query_key=query_key, value_path=value_path, entropy=entropy, distance=distance)
+        )
     return entries
 
 

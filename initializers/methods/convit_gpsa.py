@@ -83,7 +83,9 @@ class ConvitGpsa(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
-        draw_trunc_normal_(_class_token(model), 0.02, generator)
+        known = family(model)
+        holder: Any = known.model if known else model
+        draw_trunc_normal_(holder.cls_token, 0.02, generator)
         gpsa = [layer for layer in attention_layers(model) if layer.gated]
         for layer in gpsa:
             layer.module.gating_param.fill_(self.gate)
@@ -102,9 +104,3 @@ class ConvitGpsa(Initializer):
             return None
         targets_HNN = impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
         return Aim(targets_HNN.expand(len(gpsa), *targets_HNN.shape))
-
-
-def _class_token(model: nn.Module) -> Any:
-    """Return the class token of the ConViT that the model is or holds."""
-    known = family(model)
-    return (known.model if known else model).cls_token

@@ -6,7 +6,7 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Attention, found
@@ -36,7 +36,7 @@ class Lsuv(Initializer):
     images: PositiveInt = 64
     """Training images in the batch."""
     tolerance: PositiveFloat = 0.1
-    tries: int = Field(10, ge=0)
+    tries: NonNegativeInt = 10
     """A layer is corrected at most once more than this, as in the authors' code."""
     center: Literal[False] = False
 

@@ -109,7 +109,8 @@ class Placebo(Initializer):
         treat, word = TREATMENTS.get(self.keep, (_gaussian, "gaussian"))
         with one_thread():
             for weight in weights:
-                weight.view.copy_(treat(weight, generator).view(weight.view.shape))
+                value_HXX = weight.view.flatten(2).cpu().double()
+                weight.view.copy_(treat(value_HXX, weight.turns, generator).view(weight.view.shape))
         if all(torch.equal(weight.view, old) for weight, old in zip(weights, of_method, strict=True)):
             raise VitinitError(
                 f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
@@ -140,27 +141,23 @@ class _Weight:
     """The parameter that it is part of."""
     view: Tensor
     """Heads (1 where it is not a matter of heads) x rows x columns, which may be several dimensions."""
-    turns: Literal["each", "right", "left"] = "right"
+    turns: str = "right"
     """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
-
-    def get(self) -> Tensor:
-        """Heads x rows x columns, float64 on the CPU."""
-        return self.view.detach().flatten(2).cpu().double()
 
 
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
     found: list[_Weight] = []
     for layer in attention_layers(model) if has_attention(model) else []:
-        query, key, value, proj = (layer.names_of(part)[0] for part in ("query", "key", "value", "proj"))
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
-        found += [
-            _Weight(f"{layer.name}: W_q", query, layer.query_HdD, "each"),
-            _Weight(f"{layer.name}: W_k", key, layer.key_HdD, "each"),
-            _Weight(f"{layer.name}: W_v", value, value_HdD, "right"),
-            _Weight(f"{layer.name}: W_proj", proj, proj_HDd, "left"),
-        ]
+        parts = ("query", "q", layer.query_HdD, "each"), ("key", "k", layer.key_HdD, "each")
+        for part, index, view, turns in (
+            *parts,
+            ("value", "v", value_HdD, "right"),
+            ("proj", "proj", proj_HDd, "left"),
+        ):
+            found.append(_Weight(f"{layer.name}: W_{index}", layer.names_of(part)[0], view, turns))
     known = {position_name(model), *(weight.tensor for weight in found)}
     for name, tensor in named_tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
@@ -168,24 +165,21 @@ def _weights(model: nn.Module) -> list[_Weight]:
     return found
 
 
-def _rotated(weight: _Weight, generator: torch.Generator) -> Tensor:
-    value_HXX = weight.get()
+def _rotated(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
     heads, rows, columns = value_HXX.shape
-    if weight.turns == "left":
+    if turns == "left":
         return orthogonal(rows, generator) @ value_HXX
-    count = heads if weight.turns == "each" else 1
+    count = heads if turns == "each" else 1
     return value_HXX @ torch.stack([orthogonal(columns, generator) for _ in range(count)])
 
 
-def _gaussian(weight: _Weight, generator: torch.Generator) -> Tensor:
-    value_HXX = weight.get()
+def _gaussian(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
 
 
-def _shuffled(weight: _Weight, generator: torch.Generator) -> Tensor:
-    value_HXX = weight.get()
+def _shuffled(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
     order_HE = torch.rand(len(value_HXX), value_HXX[0].numel(), dtype=torch.float64, generator=generator).argsort(1)
     return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,8 +17,6 @@ from vitinit.initializers.registry import Initializer, Job, register
 
 NORM = 0.02
 """Euclidean norm of the vectors of symbols and places."""
-
-Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 @register
@@ -44,16 +42,16 @@ class Procedural(Initializer):
 
     kinds: PositiveInt = 64
     """Kinds of bracket."""
-    open: Share = 0.6
+    open: PositiveFloat = 0.6
     """Probability of a further opening bracket, where one may stand."""
     strings: PositiveInt = 20_000
     """Strings to train on, over and over."""
-    hidden: Share = 0.5
+    hidden: PositiveFloat = 0.5
     """Share of the closing brackets that are hidden."""
     steps: PositiveInt = 1000
     batch_size: PositiveInt = 64
     lr: PositiveFloat = 2e-3
-    weight_decay: float = Field(0.05, ge=0)
+    weight_decay: NonNegativeFloat = 0.05
 
     def check(self, model: nn.Module) -> None:
         """Refuse models whose blocks do not map tokens to tokens by themselves."""

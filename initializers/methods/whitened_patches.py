@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 from vitinit.initializers.errors import VitinitError
@@ -49,19 +49,17 @@ class WhitenedPatches(Initializer):
         """
         embedding = _embedding(model)
         images_BCHW = job.images(self.images, f"method {self.name!r}")
-        rows_OK = self._rows(images_BCHW, embedding.kernel_size)[: embedding.out_channels]
-        embedding.weight[: len(rows_OK)].copy_(rows_OK.view(-1, *embedding.weight.shape[1:]))
-
-    def _rows(self, images_BCHW: Tensor, patch: tuple[int, ...]) -> Tensor:
         with one_thread():
-            patches_nK = (
-                functional.unfold(images_BCHW.cpu().double(), patch, stride=patch).transpose(1, 2).flatten(0, 1)
+            patches_BKn = functional.unfold(
+                images_BCHW.cpu().double(), embedding.kernel_size, stride=embedding.kernel_size
             )
+            patches_nK = patches_BKn.transpose(1, 2).flatten(0, 1)
             values_K, vectors_KK = torch.linalg.eigh(patches_nK.T @ patches_nK / len(patches_nK))
         vectors_KK = vectors_KK.T.flip(0)
         largest_K1 = vectors_KK.gather(1, vectors_KK.abs().argmax(1, keepdim=True))
         whitening_KK = vectors_KK * largest_K1.sign() / (values_K.flip(0).clamp(min=0) + self.epsilon).sqrt()[:, None]
-        return torch.cat((whitening_KK, -whitening_KK)).float()
+        rows_OK = torch.cat((whitening_KK, -whitening_KK)).float()[: embedding.out_channels]
+        embedding.weight[: len(rows_OK)].copy_(rows_OK.view(-1, *embedding.weight.shape[1:]))
 
 
 def _embedding(model: nn.Module) -> nn.Conv2d:

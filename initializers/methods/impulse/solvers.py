@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from vitinit.initializers.registry import Job, Parameters
@@ -39,7 +39,7 @@ class Gradient(Parameters):
     """
 
     name: Literal["gradient"] = "gradient"
-    steps: Annotated[int, Field(ge=0, le=10**7)] = 10_000
+    steps: NonNegativeInt = 10_000
     lr: PositiveFloat = 1e-4
     renormalize_every: PositiveInt = 100
 
@@ -144,7 +144,7 @@ class Svd(Parameters):
 
     name: Literal["svd"] = "svd"
     signal: PositiveFloat = 1000.0
-    noise: Annotated[float, Field(ge=0)] = 3.0
+    noise: NonNegativeFloat = 3.0
     noise_std: PositiveFloat = 0.6
     norm: PositiveFloat = 7.0
 

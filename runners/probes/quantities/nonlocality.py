@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from vitinit.initializers.attention import AT_ONCE, attention_layers
 from vitinit.initializers.diagnostics import nonlocality as mean_distance
-from vitinit.initializers.diagnostics import zeros
 from vitinit.runners.probes.registry import Seen, probe
 
 
@@ -28,9 +29,9 @@ def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
     layers = attention_layers(seen.model)
     if any(layer.window for layer in layers):  # BEiT's biases are of a class token, too
         return None
-    sums = [zeros(layer, seen.grid, seen.images_BCHW) for layer in layers]
+    sums: list[Any] = [0.0] * len(layers)
     for few_BCHW in seen.images_BCHW.split(AT_ONCE):
         tokens_bND = seen.model.patch_embed(few_BCHW)  # type: ignore[operator]
-        for layer, sum_HNN in zip(layers, sums, strict=True):
-            sum_HNN += layer.attention(tokens_bND).sum(0)
+        for number, layer in enumerate(layers):
+            sums[number] += layer.attention(tokens_bND).sum(0)
     return [mean_distance(sum_HNN / len(seen.images_BCHW), seen.grid) for sum_HNN in sums]
