@@ -212,6 +212,7 @@ class Run:
     def state_dict(self) -> dict[str, Any]:
         """All that the future of the run depends on: what a checkpoint holds."""
         return {
+            "run_id": self.cell.run_id,
             "checksum": self.data.checksum,
             "training": self.training.state_dict(),
             "init": self.init.model_dump(mode="json"),
@@ -228,6 +229,8 @@ class Run:
             VitinitError: the images are not those that the run began with.
             Exception: this is not the state of this run; of many types.
         """
+        if state["run_id"] != self.cell.run_id:
+            raise ValueError(f"it belongs to run {state['run_id']}")
         if state["checksum"] != self.data.checksum:
             raise VitinitError(
                 "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
