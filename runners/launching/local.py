@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -16,7 +17,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.machine import gpu_slots
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
@@ -99,13 +100,20 @@ def fork_server() -> ForkServerContext:
 
     It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
     signals blocked, and a run unblocks them when it can handle them.
+
+    Raises:
+        VitinitError: the folder for temporary files cannot hold its socket, as where its path is over 80 letters long.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    said = (
+        f"cannot start a process for the runs: the folder for temporary files, {tempfile.gettempdir()}, holds no socket"
+    )
     try:
-        forkserver.ensure_running()
+        with os_errors(f"{said} (set TMPDIR to another)"):
+            forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return context
