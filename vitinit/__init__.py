@@ -331,10 +331,12 @@ def _training_images(model: nn.Module, images: Any, seed: int) -> Callable[[int]
         else:  # all, and all equally often: what is measured on them is what it is on the batch
             numbers = torch.arange(len(images)).repeat(math.ceil(count / len(images)))
         chosen_BCHW = images[numbers].to(next(model.parameters()))
+        if not chosen_BCHW.min() < chosen_BCHW.max():
+            raise VitinitError("images are one number everywhere, or NaN: give images that differ")
         try:
             with torch.no_grad(), evaluated(model):
                 model(chosen_BCHW[:1])
-        except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        except Exception as error:  # code of anyone's
             size = " x ".join(map(str, images.shape[1:]))
             raise VitinitError(f"{type(model).__name__} does not take images of {size}: {error}") from None
         return chosen_BCHW
