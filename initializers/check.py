@@ -27,7 +27,7 @@ from vitinit.initializers.whole_model import classifiers, draw_normal_
 GIVEN, DRAWN = 16, 8
 """Images that are looked at: of those given, and random ones where none are."""
 SIDE = 224
-"""Of random images, where no module of the model says what it takes."""
+"""Side of random images where no module of the model gives one."""
 ABOVE_CHANCE = 0.5
 """Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
 MASKED = 1e-26
@@ -136,7 +136,7 @@ class Check:
 Found = Iterator[tuple[str, str, str]]
 """Key, where and what of warnings."""
 Logits = tuple[str, int, float, bool]
-"""Of a softmax: block, keys, standard deviation of a row of logits, and whether all images have the same logits."""
+"""Logits of a softmax: block, keys, standard deviation of a row, and whether all images have the same."""
 
 
 def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None, seed: int = 0) -> Check:

@@ -110,7 +110,7 @@ WORDS = {
     "list_type": "must be a list",
     "tuple_type": "must be a list",
 }
-"""What to say of an error of pydantic's."""
+"""Messages for errors of pydantic, by type."""
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel] | None = None) -> VitinitError:

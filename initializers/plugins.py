@@ -67,7 +67,7 @@ class Registry(Generic[T]):
     wanted: str = ""
     """Values that are entries, in messages."""
     accepts: Callable[[object], bool] = lambda value: True
-    """Whether a value is an entry."""
+    """Return True if a value is an entry."""
     collect: bool = False
     """Take every such value of a file. Otherwise files register entries themselves, by a decorator that calls `put`."""
     check: Callable[[T, str], object] = lambda entry, where: None

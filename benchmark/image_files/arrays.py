@@ -197,7 +197,7 @@ class Data:
 
 
 def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:
-    """What is trained on, and what accuracy is measured on: the test split, or else the validation part.
+    """Return the training split and the one that accuracy is measured on: the test split, or else the validation part.
 
     Args:
         sources: the dataset.

@@ -75,7 +75,7 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
 
 
 code = cache(code_in)
-"""Of this process, taken once: files may change while a study runs."""
+"""State of the code, taken once a process: files may change while a study runs."""
 
 
 def source_hash(root: Path = ROOT) -> str:
@@ -212,7 +212,7 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, An
 
 
 def cpuinfo(names: str) -> str:
-    """What /proc/cpuinfo says of its first processor under these names, a regular expression; empty without it."""
+    """Return /proc/cpuinfo's value of the first processor under these names, a regular expression; empty without it."""
     path = Path("/proc/cpuinfo")
     block = path.read_text(errors="replace").partition("\n\n")[0] if path.is_file() else ""
     return " ".join(re.findall(rf"^(?:{names})\s*: (.*)", block, re.MULTILINE))

@@ -22,7 +22,7 @@ SIZES = {"image_size": 32, "patch_size": 4}
 
 
 Listing = tuple[Mapping[str, str], str, Mapping[str, Any]]
-"""What each entry of a kind is, by name; the line below the table; and of what `vitinit list KIND NAME` prints all."""
+"""Entries of a kind by name, the line below the table, and the values that `vitinit list KIND NAME` prints whole."""
 
 
 def list_(

@@ -44,7 +44,7 @@ PROBE_IMAGES = 64
 ROUNDING = ("processes", "nodes", "micro_batch", "loader")
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
 CHANGES = "changed_while_running"
-"""What a record's environment has where something changed between sessions: its bits cannot be promised then."""
+"""Key of a record's environment where something changed between sessions: its bits cannot be promised then."""
 
 
 def run(
@@ -146,7 +146,7 @@ class Run:
         return Training(model, self.spec.recipe, loader.steps, loader.device)
 
     def new_observer(self) -> Observer | None:
-        """What looks at the attention of a model that has some, in rank 0."""
+        """Return the observer of attention, in rank 0 of a model that has some."""
         spec, setting, model = self.spec, self.setting, self.training.model
         keeps = setting.keep_maps and spec.model.attention_maps is not None
         if setting.keep_maps and not keeps:

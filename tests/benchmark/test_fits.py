@@ -1,4 +1,4 @@
-"""What fits what: a plan says it as carrying it out does, for every initialiser and family."""
+"""Initialisers on families: a plan and a run agree on whether each fits."""
 
 from __future__ import annotations
 
