@@ -36,7 +36,7 @@ TIMEOUT = timedelta(minutes=30)
 """Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a
 checkpoint, which the others wait for, must not take longer."""
 
-# What is to be said in place of broadcast_buffers, older versions of torch do not know.
+# Older versions of torch lack the argument that replaces broadcast_buffers.
 warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
 
 Item = TypeVar("Item")
@@ -208,6 +208,8 @@ def joined(device: str) -> Iterator[World]:
         return
     try:
         rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        if not 0 <= rank < size:
+            raise ValueError(f"RANK {rank} does not fit WORLD_SIZE {size}")
         world = World(rank, size, local_rank)
         if device == "cuda":
             gpu.check(world.device(device))
