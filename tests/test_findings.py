@@ -29,7 +29,11 @@ def test_the_table_of_gains_is_that_of_the_records() -> None:
                 f"{interval(forty.gain('Mimetic', KAIMING))} {after}; not detectable after 80 on 5,000; "
                 f"[with Muon](results/reference/muon/README.md) it loses {interval(-muon)}",
             ),
-            ("IDInit", "IDInit", KAIMING, f"{interval(eighty['IDInit'])} after 80 epochs on 5,000 images"),
+            (
+                *("IDInit", "IDInit", KAIMING),
+                f"{interval(eighty['IDInit'])} after 80 epochs on 5,000 images; "
+                f"{interval(lengths.planned('IDInit, 160 epochs', f'{KAIMING}, 160 epochs'))} after 160",
+            ),
             ("Impulse (Imp.-3)", "Imp.-3", KAIMING, f"not detectable {after}"),
             ("ConViT, over DeiT", "ConViT", "DeiT", f"{interval(forty.gain('ConViT', 'DeiT'))} {after}"),
         )
