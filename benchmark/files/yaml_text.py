@@ -30,6 +30,14 @@ _Loader.add_implicit_resolver(
 )
 
 
+def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | str:
+    """Return a number, or the word itself for 010 and 1:30, which YAML 1.1 reads as eight and ninety."""
+    return node.value if re.search(r"^[-+]?0[0-9_]|:", node.value) else loader.construct_yaml_int(node)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+
+
 def mapping(content: bytes, path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds; the path is for the message only.
 
