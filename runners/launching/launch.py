@@ -30,7 +30,7 @@ from vitinit.runners.launching.words import counts, details, print_plan, shared_
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import skip
 from vitinit.runners.options import LOCAL, LaunchOptions
-from vitinit.runners.tracking.registry import REGISTRY as TRACKERS
+from vitinit.runners.tracking.registry import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 
@@ -186,7 +186,7 @@ def _setting(
             keep_weights=options.keep_weights,
             probes=options.probes,
             keep_maps=options.keep_maps,
-            track=tuple(dict.fromkeys(TRACKERS.get(name).name for name in options.track or ())),
+            track=checked(options.track or ()),
             sharing=1 if inline else -(-workers // max(1, gpus)),
         ),
     )

@@ -13,6 +13,7 @@ class TensorBoard(Tracker):
     """Scalars by epoch, the config as text."""
 
     name: ClassVar[str] = "tensorboard"
+    library: ClassVar[str] = "tensorboard"
 
     def __init__(self, run: TrackedRun) -> None:
         from torch.utils.tensorboard import SummaryWriter

@@ -33,6 +33,8 @@ class Tracker(ABC):
 
     name: ClassVar[str]
     """On the command line."""
+    library: ClassVar[str] = ""
+    """The package that it needs, which `pip install` knows by the same name."""
 
     @abstractmethod
     def __init__(self, run: TrackedRun) -> None:

@@ -12,6 +12,7 @@ class WandB(Tracker):
     """A run by its run_id, in the group of its study; the project is WANDB_PROJECT, or vitinit."""
 
     name: ClassVar[str] = "wandb"
+    library: ClassVar[str] = "wandb"
 
     def __init__(self, run: TrackedRun) -> None:
         import wandb
