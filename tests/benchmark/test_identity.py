@@ -12,11 +12,24 @@ from stored_records import REFERENCE
 
 from vitinit.benchmark import spec
 from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.records.record import from_bytes, to_bytes
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
 LATER = {**spec.LATER, "model": dict(ViT.later)}
 """Later fields of all parts of a spec of a ViT."""
+
+
+def test_a_record_of_before_the_later_fields_has_its_id_and_is_unchanged_by_reading() -> None:
+    for path in REFERENCE:
+        record = from_bytes(path.read_bytes())
+        assert from_bytes(to_bytes(record)) == record
+        content = json.loads(path.read_bytes())["spec"]
+        old, whole = dict(content), dict(content)
+        for part, later in {**spec.LATER, "model": record.spec.model.later}.items():
+            old[part] = {name: value for name, value in content[part].items() if name not in later}
+            whole[part] = content[part] | later
+        assert {RunSpec.model_validate(each).run_id for each in (content, old, whole)} == {record.run_id} == {path.stem}
 
 
 KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}

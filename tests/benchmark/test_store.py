@@ -24,7 +24,7 @@ from vitinit.benchmark.records.store import Layout, Store, maps_path, weights_pa
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
-RUN, SHORT = record().run_id, WHOLE[:-1]
+RUN = record().run_id
 
 
 def check(root: Path) -> tuple[int, list[str]]:
@@ -41,6 +41,10 @@ def check(root: Path) -> tuple[int, list[str]]:
         (
             lambda path: path.write_bytes(WHOLE[:-1]),
             "the digest does not match: damaged, or changed after it was written",
+        ),
+        (
+            lambda path: path.write_text(json.dumps(json.loads(WHOLE))),
+            "has no digest: cut short, or not written by vitinit",
         ),
         (Path.mkdir, "cannot be read: Is a directory"),
         (lambda path: path.symlink_to("missing"), "cannot be read: No such file or directory"),
@@ -154,7 +158,11 @@ def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monke
         """A file on a disk that has just become full."""
         return real(Path("/dev/full"), "wb", buffering=0) if mode == "xb" else real(path, mode, **options)
 
-    for place, name, fault, number in ((os, "fsync", fail, errno.EIO), (Path, "open", full, errno.ENOSPC)):
+    for place, name, fault, number in (
+        (os, "fsync", fail, errno.EIO),
+        (Path, "replace", fail, errno.EIO),
+        (Path, "open", full, errno.ENOSPC),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fault)
             with pytest.raises(VitinitError) as info:

@@ -33,12 +33,13 @@ def test_a_signal_asks_for_a_stop_and_is_afterwards_what_it_was(number: signal.S
     assert harmless == [number]
 
 
-def test_what_was_ignored_stays_ignored() -> None:
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
+def test_what_was_ignored_stays_ignored(number: signal.Signals) -> None:
     """`nohup` ignores SIGHUP, a shell's `&` SIGINT."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(number, signal.SIG_IGN)
     stop = Stop()
     with on_signals(stop):
-        signal.raise_signal(signal.SIGHUP)
-        assert (stop.reason, signal.getsignal(signal.SIGHUP)) == ("", signal.SIG_IGN)
+        signal.raise_signal(number)
+        assert (stop.reason, signal.getsignal(number)) == ("", signal.SIG_IGN)
         signal.raise_signal(signal.SIGTERM)
-    assert (stop.reason, signal.getsignal(signal.SIGHUP)) == ("SIGTERM", signal.SIG_IGN)
+    assert (stop.reason, signal.getsignal(number)) == ("SIGTERM", signal.SIG_IGN)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import shutil
 import time
+from contextlib import suppress
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def test_where_no_lock_reaches_the_heartbeat_decides(tmp_path, monkeypatch, wher
 
 
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
-    for number, content in enumerate(["", '{"host": 3}']):
+    for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\0" * 40]):
         path = tmp_path / str(number) / claims.CLAIM
         path.parent.mkdir()
         path.write_text(content)
@@ -106,6 +107,16 @@ def _race(root: Path, start, winners) -> None:
             start.wait()
 
 
+def _run(target, number: int, *arguments: object) -> None:
+    """Call it in so many processes at a time; none may fail."""
+    processes = [FORK.Process(target=target, args=arguments, daemon=True) for _ in range(number)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+
+
 @pytest.mark.long
 def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
     for race in range(1, RACES, 2):
@@ -114,15 +125,20 @@ def test_of_many_that_race_for_a_stale_claim_exactly_one_gets_it(tmp_path):
         stale.write_text("{}")
         os.utime(stale, (1, 1))
     start, winners = FORK.Barrier(8), FORK.Queue()
-    racers = [FORK.Process(target=_race, args=(tmp_path, start, winners), daemon=True) for _ in range(8)]
-    for racer in racers:
-        racer.start()
-    for racer in racers:
-        racer.join(PATIENCE)
-        assert racer.exitcode == 0
+    _run(_race, 8, tmp_path, start, winners)
     won = sorted(winners.get(timeout=PATIENCE) for _ in range(RACES))
     assert won == [(race, True) for race in range(RACES)]
     assert winners.empty()
+
+
+def _claim_and_finish(folder: Path) -> None:
+    for _ in range(50):
+        with suppress(claims.Taken), claims.held(folder, Stop()) as claim:
+            claim.finish()
+
+
+def test_claiming_while_others_finish_is_never_an_error(tmp_path):
+    _run(_claim_and_finish, 4, tmp_path / "run")
 
 
 def test_a_frozen_owner_notices_that_its_run_was_finished_by_another(tmp_path):
