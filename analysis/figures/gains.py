@@ -83,7 +83,9 @@ def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) 
     )
     for axes in grid.axes.flat:
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(labels)), [textwrap.shorten(text, 40, placeholder="…") for text in labels])
+        axes.set_yticks(
+            range(len(labels)), [textwrap.fill(textwrap.shorten(text, 90, placeholder="…"), 32) for text in labels]
+        )
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
     return grid
