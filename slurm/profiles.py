@@ -29,6 +29,7 @@ RESERVED = {
     *("partition", "account", "qos", "constraint", "nodes", "time", "ntasks-per-node", "cpus-per-task", "signal"),
     *("mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node", "gpus-per-task"),
     *("array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"),
+    "no-requeue",
 }
 """Options of sbatch that fields of a profile stand for, or that submitting sets."""
 

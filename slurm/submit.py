@@ -151,11 +151,24 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
 def _own_variables_only() -> Iterator[None]:
     """The environment as jobs are to inherit it.
 
-    Without the variables of the job that this process may run in, which a new job would take for its own.
-    Entries of PYTHONPATH are folders from anywhere.
+    Without the variables of the job that this process may run in, which a new job would take for its own, and those
+    that sbatch would heed rather than what every script says; the user's partition or account stands for what a profile
+    leaves out. Entries of PYTHONPATH are folders from anywhere.
     """
     before = dict(os.environ)
-    ours = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")
+    ours = (
+        "SLURM_",
+        "SLURMD_",
+        "SRUN_",
+        "SUBMITIT_",
+        "SBATCH_ARRAY",
+        "SBATCH_ERROR",
+        "SBATCH_JOB_NAME",
+        "SBATCH_OPEN_MODE",
+        "SBATCH_OUTPUT",
+        "SBATCH_SIGNAL",
+        "SBATCH_TIMELIMIT",
+    )
     for key in before:
         if key.startswith(ours) and key != "SLURM_CONF":
             del os.environ[key]
