@@ -96,7 +96,7 @@ def kind_of(module: nn.Module) -> Attention | str | None:
                 if not misfit:
                     return kind
                 misfits.append(f"adapter {adapter.name!r}: {misfit}")
-        for refused in names & adapter.refused.keys():
+        for refused in _names(type(module)) & adapter.refused.keys():
             return adapter.refused[refused]
     if misfits:
         raise VitinitError(misfits[0])

@@ -70,7 +70,13 @@ def apply(
     for part in parts:
         before = {name: value.clone() for name, value in named_tensors(model).items()}
         start = time.perf_counter()
-        aim = part.apply(model, stream(f"init/{part.kind}"), job)
+        try:
+            aim = part.apply(model, stream(f"init/{part.kind}"), job)
+        except (OverflowError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
+            raise VitinitError(
+                f"{part.described}: numbers leave the range of float32 ({error}): give smaller parameters, or weights "
+                "that are finite"
+            ) from error
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
         shapes, now = ({(name, one.shape) for name, one in each.items()} for each in (before, named_tensors(model)))

@@ -100,10 +100,12 @@ def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
                     f"{name!r} is another view of numbers of another parameter, as a transposed one: give it memory "
                     "of its own"
                 )
-    except BaseException:
+    except BaseException as error:
         for name in reversed(new):
             with suppress(RuntimeError):
                 tensors[name].copy_(before[name])
+        if isinstance(error, RuntimeError):  # elements of one are the same number in memory, as after expand
+            raise VitinitError(f"a parameter cannot be written to: {error}") from error
         raise
 
 
@@ -138,7 +140,7 @@ def refuse(model: nn.Module) -> None:
     for path, module in model.named_modules():
         kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in WRAPPERS), None)
         if kind:
-            raise VitinitError(f"{name}: {f'{path!r}, a {kind}' if path else kind}: {WRAPPERS[kind]}")
+            raise VitinitError(f"{f'{name}: {path!r}, a {kind}' if path else name}: {WRAPPERS[kind]}")
         if parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor):
             raise VitinitError(
                 f"{name}: the weight of {path!r} is computed from others (a parametrisation, pruning, sharding): "

@@ -240,7 +240,10 @@ class WholeModel(Initializer):
                 rule = _rule_of(full, parameter, module, known)
                 if rule is None:
                     if not getattr(model, BY_NAME, False):
-                        raise VitinitError(f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}")
+                        raise VitinitError(
+                            f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}, with `parameters` "
+                            f"that say how it starts, as {{'*{name}': 0.0}}"
+                        )
                     left.append(full)
                 elif rule in FIRST and (parameter.requires_grad or rule != "position"):
                     draw = partial(self.embedding, FIRST[rule], parameter)

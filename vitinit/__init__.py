@@ -281,7 +281,7 @@ def initialize(
         )
     norms = [one for one in changes if one.name.endswith("weight") and len(one.shape) == 1]
     if zeros := [one.name for one in norms if one.before == 0]:
-        remarks.append(f"norms that began at 0, as at the end of branches, are 1 now: {', '.join(zeros)}")
+        remarks.append(f"norms that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
     for module in model.modules() if base is not None else ():
         if hasattr(module, "base_model_prefix"):  # of transformers, which draws anew what has no mark in a larger model
             for inner in module.modules():

@@ -19,7 +19,8 @@ class ZeroBranch(Initializer):
     At the first step these two matrices alone have a gradient. The control for every claim about signals in deep
     networks.
 
-    Trap. In a post-norm block a norm follows the sum, so that the block is no identity.
+    Traps. In a post-norm block a norm follows the sum, so that the block is no identity. Where a norm ends the branch
+    (res-post-norm, Swin V2), it multiplies the first gradients by 1 / sqrt(eps), for the variance there is 0.
     """
 
     name: ClassVar[str] = "zero_branch"

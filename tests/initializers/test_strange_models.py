@@ -148,7 +148,7 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
     assert len(ends) == 8
     assert vitinit.initialize(resnet, **BASE).remarks == (
         "base trunc_normal: 96% of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike",
-        f"norms that began at 0, as at the end of branches, are 1 now: {', '.join(ends)}",
+        f"norms that began at 0, as at the end of branches, are no longer: {', '.join(ends)}",
     )
 
 
