@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -264,8 +265,9 @@ def _watched(
     """Return the logits of one pass; note what each block is given, and each softmax between tokens."""
     inside = ["model"]
 
-    def enter(name: str, x: Tensor) -> None:
+    def enter(name: str, _: Any, given: Any, named: Any) -> None:
         inside.append(name)
+        x = next((one.detach() for one in (*given, *named.values()) if isinstance(one, Tensor)), torch.empty(0))
         if x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
             x = x.flatten(1, 2)
         if x.ndim == 3 and x.shape[1] > 1:
@@ -282,7 +284,7 @@ def _watched(
 
     for name in _blocks(model):
         module = model.get_submodule(name)
-        module.register_forward_pre_hook(lambda _, given, name=name: enter(name, given[0].detach()))
+        module.register_forward_pre_hook(partial(enter, name), with_kwargs=True)
         module.register_forward_hook(lambda *_: inside.append("model"))
     with Softmaxes(see):
         return _run(model, images_BCHW)

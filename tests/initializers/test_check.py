@@ -45,6 +45,15 @@ class Alone(nn.Module):
         return self.attn(self.norm1(x))
 
 
+class ByName(nn.Sequential):
+    """Blocks that are given their tokens by name."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self:
+            x = block(x=x)
+        return x
+
+
 def alone(model: Any) -> None:
     model.blocks = nn.Sequential(*map(Alone, model.blocks))
 
@@ -167,6 +176,7 @@ HEALTHY: dict[str, Change] = {
     "mimetic": lambda model: vitinit.initialize(model, "mimetic", base="trunc_normal"),
     "sharp by mimetic": lambda model: vitinit.initialize(model, "mimetic", alpha_qk=9.0, beta_qk=9.0),
     "impulse": lambda model: vitinit.initialize(model, "impulse", base="trunc_normal"),
+    "blocks called by name": lambda model: setattr(model, "blocks", ByName(*model.blocks)),
     "no classifier": lambda model: (model.reset_classifier(0), model.norm.weight.data.mul_(9)),
     **{
         f"base {one.name}": lambda model, name=one.name: vitinit.initialize(model, base=name)
