@@ -95,6 +95,9 @@ class TimmModel(NamedModel):
 
         own, name = super().of_grid(fields), str(fields["timm"])
         known = timm.list_models()
+        bare, _, tag = name.partition(".")
+        if tag and bare in known:
+            raise VitinitError(f"model timm {name}: {tag} names weights, which no run begins with; write timm: {bare}")
         if name not in known:
             near = difflib.get_close_matches(name, known, n=5) or ["none is near"]
             raise VitinitError(f"timm has no model {name[:80]!r}; {', '.join(near)}? All: timm.list_models()")
