@@ -41,6 +41,7 @@ def get(name: str) -> Dataset:
     found = plugins.load(name)
     if not isinstance(found, Dataset):
         raise VitinitError(f"dataset {name} is no Dataset: name an instance, such as MINE = MyData(name='mine')")
+    REGISTRY.check(found, name)
     return found
 
 
