@@ -30,12 +30,15 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _integer(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int | str:
-    """Return a number, or the word itself for 010 and 1:30, which YAML 1.1 reads as eight and ninety."""
-    return node.value if re.search(r"^[-+]?0[0-9_]|:", node.value) else loader.construct_yaml_int(node)
+def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | str:
+    """Return a number, or the word itself for 010, 0b11 and 1:30, which YAML 1.1 reads as eight, three and ninety."""
+    if re.search(r"^[-+]?0[0-9_b]+$|:", node.value):
+        return node.value
+    return loader.construct_yaml_int(node) if node.tag.endswith("int") else loader.construct_yaml_float(node)
 
 
-_Loader.add_constructor("tag:yaml.org,2002:int", _integer)
+_Loader.add_constructor("tag:yaml.org,2002:int", _number)
+_Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def mapping(content: bytes, path: Path) -> dict[str, Any]:
@@ -52,6 +55,8 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         where = str(error)
         if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark):
             where = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+            if error.context and error.context_mark:
+                where += f", {error.context} from line {error.context_mark.line + 1} on"
         raise VitinitError(f"{path} is not YAML: {where}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
