@@ -102,7 +102,8 @@ def test_the_seed_alone_decides_and_nothing_else_is_changed(
     first = state(m)
     assert all(value.isfinite().all() for value in first.values())
     assert differing(first, state(again)) == set()
-    assert differing(first, state(other)) == set() or not registry.get(name).deterministic
+    if name not in ("sinusoidal", "zero"):  # which draw learned positions alone
+        assert (differing(first, state(other)) == set()) == registry.get(name).deterministic
     assert m.eval()(images()).isfinite().all()
     assert m.forward_features(images()).std(0).max() > 0, "two images differ, at some tokens at least"
     assert changed or (base == "zero" and name in ("zero_branch", "depth_scaled")), "which starts with zero branches"

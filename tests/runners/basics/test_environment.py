@@ -2,9 +2,12 @@
 
 import hashlib
 import os
+import platform
+import re
 import shutil
 import subprocess
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import torch
@@ -86,7 +89,9 @@ def test_somebody_elses_repository_is_not_ours_and_git_is_not_needed(checkout, t
 def test_an_environment_is_what_torch_and_the_process_say(monkeypatch):
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     before = environment("cpu", {"commit": "c" * 40, "dirty": False, "source": "5" * 64})
-    assert before["packages"]["torch"] == version("torch")
+    processors = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    expected = (version("torch"), (*processors, platform.processor() or platform.machine())[0])
+    assert (before["packages"]["torch"], before["processor"]) == expected
     assert before["cpu"]["capability"] == torch.backends.cpu.get_cpu_capability()
     assert before["gpu"] is before["cuda"] is before["cudnn"] is None
     assert before["argv"][0] == "vitinit"
