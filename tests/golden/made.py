@@ -1,7 +1,7 @@
 """Goldens that depend on processor and torch: made from a commit, then compared with the working tree.
 
     python -m tests.golden.made make [--rev REV]
-    python -m tests.golden.made compare [--rev REV] [--only 'alone/fp*']
+    python -m tests.golden.made compare [--rev REV] [--only 'alone/fp*'] [--only weights]
 
 `make` writes .goldens/REV.json, which is for this machine only. `compare` prints every difference and exits with 1.
 """
@@ -34,7 +34,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.golden.made", description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=("make", "compare"))
     parser.add_argument("--rev", default=REV, help=f"commit whose code is the reference; default: {REV}")
-    parser.add_argument("--only", action="append", help="glob: alone/ROW, ...; repeatable")
+    parser.add_argument("--only", action="append", help="glob: weights, alone/ROW, ...; repeatable")
     arguments = parser.parse_args()
     # sums depend on the number of threads, which is that of cores
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
@@ -46,7 +46,7 @@ def main() -> None:
             golden = {"machine": machine(), "training": taken(Path(folder), ["*"])}
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(golden, indent=1))
-        print(f"{len(golden['training'])} runs of {rev}: {file.relative_to(ROOT)}")
+        print(f"{len(golden['training'])} entries of {rev}: {file.relative_to(ROOT)}")
         return
     if not file.is_file():
         sys.exit(f"error: there is no {file.relative_to(ROOT)}: make goldens REV={rev}")
@@ -57,15 +57,21 @@ def main() -> None:
     found = taken(ROOT, only)
     chosen = {name: run for name, run in golden["training"].items() if any(fnmatch(name, f"{glob}/*") for glob in only)}
     different = list(differences(chosen, found))
-    print("\n".join(different) or f"{len(found)} runs: as of {rev}")
+    print("\n".join(different) or f"{len(found)} entries: as of {rev}")
     sys.exit(bool(different))
 
 
 def taken(code: Path, only: list[str]) -> dict[str, Any]:
-    """Carry out all runs, or those that globs choose, with the code in a folder."""
+    """Carry out all runs and initialise all models, or those that globs choose, with the code in a folder."""
     runs: dict[str, Any] = {}
     for glob in only:
         runs |= training.taken(code, glob)
+    if {"*", "weights"} & set(only):
+        words = [sys.executable, "-m", "tests.golden.weights", "--exact"]
+        with tempfile.TemporaryDirectory() as folder:
+            where = {"cwd": folder, "env": training.environment(code, Path(folder))}
+            said = subprocess.run(words, **where, check=True, stdout=subprocess.PIPE).stdout
+        runs |= {f"weights/{name}": hashes for name, hashes in map(json.loads, said.splitlines())}
     return runs
 
 
