@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
+from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
 from vitinit.runners.basics.setting import End, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.outcome import failure
+from vitinit.runners.one_run.outcome import failure, final_outcome
 from vitinit.runners.terminal.display import Display
 
 
@@ -54,12 +54,6 @@ class Tally:
     def exit_code(self) -> int:
         """Return 1 where a run has failed, now or before, or was stopped; else 0."""
         return int(bool(self.failures or self.stopped))
-
-
-def decided(outcome: Outcome | None, retried: Mapping[str, str]) -> bool:
-    """Return True for a run that has its record, or has failed: not with the failure that is to be tried again."""
-    failed = isinstance(outcome, FailureRecord) and outcome.written != retried.get(outcome.run_id)
-    return failed or isinstance(outcome, RunRecord)
 
 
 def execute(
@@ -107,23 +101,21 @@ def execute(
 
 def came_free(cells: list[Cell], setting: Setting) -> list[Cell]:
     """Return the runs that other launchers had and have not ended."""
-    store, study = Store(setting.root), setting.study
-    undecided = [cell for cell in cells if not decided(store.outcome(study, cell.run_id), setting.retried)]
-    return [cell for cell in undecided if not claims.live(claims.folder(setting.root, study, cell.run_id))]
+    undecided = [cell for cell in cells if not final_outcome(cell, setting)]
+    return [cell for cell in undecided if not claims.live(claims.folder(setting.root, setting.study, cell.run_id))]
 
 
 def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> End:
     """Record that a run has failed, unless it is recorded already, or another launcher has it."""
-    store = Store(setting.root)
     try:
         with claims.held(claims.folder(setting.root, setting.study, cell.run_id), Stop()) as claim:
-            recorded = store.outcome(setting.study, cell.run_id)
+            recorded = final_outcome(cell, setting)
             if isinstance(recorded, RunRecord):
                 claim.finish()
-            if isinstance(recorded, RunRecord | FailureRecord) and decided(recorded, setting.retried):
+            if recorded:
                 return recorded
             failed = failure(cell, setting, error, message)
-            store.write(failed)
+            Store(setting.root).write(failed)
             return failed
     except claims.Taken as taken:
         return Unfinished(cell.run_id, "elsewhere", str(taken))

@@ -16,7 +16,7 @@ from vitinit.runners.basics.gpu import BrokenDevice, out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop, Stopped
 from vitinit.runners.one_run import claims, lost
-from vitinit.runners.one_run.outcome import failure, record
+from vitinit.runners.one_run.outcome import failure, final_outcome, record
 from vitinit.runners.one_run.run import run
 from vitinit.runners.tracking.tracking import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints
@@ -52,16 +52,15 @@ def carry_out(
     """
     if world.rank:
         return _help(cell, setting, stop, world)
-    folder, store = claims.folder(setting.root, setting.study, cell.run_id), Store(setting.root)
+    folder = claims.folder(setting.root, setting.study, cell.run_id)
     tracking = Tracking(cell, setting, on_event)
     end: End
     try:
         with claims.held(folder, stop) as claim:
-            recorded = store.outcome(setting.study, cell.run_id)
-            failed = isinstance(recorded, FailureRecord) and recorded.written != setting.retried.get(recorded.run_id)
+            recorded = final_outcome(cell, setting)
             if isinstance(recorded, RunRecord):
                 claim.finish()
-            if failed or isinstance(recorded, RunRecord):
+            if recorded:
                 raise claims.Taken("another launcher has recorded it")
             world.broadcast(BEGIN)
 
@@ -91,7 +90,7 @@ def carry_out(
             assert outcome
             if claim.lost():
                 raise Stopped("another process has taken the run over")
-            record(outcome, store, checkpoints)
+            record(outcome, Store(setting.root), checkpoints)
             tracking.end(outcome)
             if isinstance(outcome, RunRecord) or outcome.error == Diverged.__name__:
                 claim.finish()

@@ -35,6 +35,13 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
             ) from None
 
 
+def final_outcome(cell: Cell, setting: Setting) -> RunRecord | FailureRecord | None:
+    """Return the record of a run that has ended; None where it has failed and is to be tried again."""
+    found = Store(setting.root).outcome(setting.study, cell.run_id)
+    again = isinstance(found, FailureRecord) and found.written == setting.retried.get(found.run_id)
+    return None if again or isinstance(found, SkipRecord) else found
+
+
 def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str = "") -> FailureRecord:
     """The record of a run that did not finish."""
     return FailureRecord(
