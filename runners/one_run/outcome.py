@@ -28,7 +28,10 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
         try:
             store.write(outcome)
         except VitinitError as error:
-            path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
+            try:
+                path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
+            except (OSError, VitinitError):  # often on the same full disk
+                raise error from None
             command = shlex.join(["mv", str(path), f"{store.root / outcome.study}/"])
             raise VitinitError(
                 f"{error}; the record is safe, put it in place when that can be written: {command}"
