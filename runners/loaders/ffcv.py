@@ -172,9 +172,10 @@ class Reading(EpochIterator):
                 return images_BCHW if self.pins else images_BCHW.clone(memory_format=torch.contiguous_format)
 
     def end(self) -> None:
-        """Lets the thread end, and its memory go."""
+        """Lets the thread end, and its memory go; one that hangs for a second is left behind."""
         self.terminate_event.set()
-        while self.is_alive():
-            with suppress(Empty):
-                self.output_queue.get(timeout=0.01)
+        for _ in range(100):
+            if self.is_alive():
+                with suppress(Empty):
+                    self.output_queue.get(timeout=0.01)
         self.close()
