@@ -100,7 +100,7 @@ def live(folder: Path) -> Owner | None:
         return None
     try:
         lock = os.open(folder / LOCK, os.O_RDONLY)
-    except FileNotFoundError:
+    except OSError:  # it is not there, or not to be read: the heartbeat decides
         return _heard(folder, owner, locks=True)
     try:
         free = _locked(lock, fcntl.LOCK_SH)
