@@ -71,9 +71,8 @@ class World:
         """The device of this process, where the run computes on `cpu` or `cuda`."""
         if name == "cpu" or self.size == 1:
             return torch.device(name)
-        return torch.device(
-            name, self.local_rank % max(1, torch.cuda.device_count())
-        )  # a task may see its own GPU only
+        seen = max(1, torch.cuda.device_count())  # a task may see its own GPU only
+        return torch.device(name, self.local_rank % seen)
 
     def part(self, count: int, unit: int = 1) -> slice:
         """This process's contiguous part of `count` items; the parts of all ranks cover each item exactly once.
@@ -217,7 +216,9 @@ def joined(device: str) -> Iterator[World]:
         store, *_ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
         backend = "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-    except (KeyError, ValueError, RuntimeError) as error:
+    except KeyError as missing:
+        raise VitinitError(f"WORLD_SIZE is set, as by torchrun, and {missing} is not") from None
+    except (ValueError, RuntimeError) as error:
         raise VitinitError(
             f"WORLD_SIZE is set, as by torchrun, and the processes cannot come together: {error}"
         ) from None
