@@ -240,6 +240,8 @@ class Run:
         training = self.training
         training.load_state_dict(state["training"])
         self.init = InitReport.model_validate(state["init"])
+        if self.observer:
+            self.observer.load_state_dict(state["observed"])
         self.sessions = [Session.model_validate(session) for session in state["sessions"]]
         if state["changes"]:
             self.environment[CHANGES] = state["changes"]
@@ -248,8 +250,6 @@ class Run:
             what = {key: list(values) for key, values in found.items()}
             self.environment.setdefault(CHANGES, []).append({"from_step": training.total_steps, "changed": what})
             resumed += f" (changed since then: {', '.join(found)})"
-        if self.observer:
-            self.observer.load_state_dict(state["observed"])
         self.on_event(Event(self.cell.run_id, resumed=resumed))
 
     def all_sessions(self) -> list[Session]:
