@@ -23,7 +23,7 @@ def run(**given: Any) -> None:
     try:
         tally = launch(load_grid(asked.grid, asked.seeds, asked.fixed), asked, Display(console))
     except KeyboardInterrupt as stopped:
-        console.print(str(stopped))
+        console.print(str(stopped) or "stopped")
         raise typer.Exit(130) from None
     raise typer.Exit(tally.exit_code)
 

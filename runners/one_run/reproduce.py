@@ -31,7 +31,7 @@ class Reproduction:
     environment: dict[str, tuple[Any, Any]]
     """Differences between the two in code, libraries, machine and execution: then and now."""
     causes: list[str]
-    """Return what may explain other values."""
+    """Possible reasons for other values."""
 
     @property
     def verdict(self) -> str:
