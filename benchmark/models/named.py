@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, field_validator
 
-from vitinit.benchmark.models.build import counts
+from vitinit.benchmark.models.build import has_batch_norm
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError
@@ -61,12 +61,12 @@ class NamedModel(BaseModelSpec):
     def check(self) -> None:
         """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""
         with plugins.imported(f"model {self.key} {getattr(self, self.key)}", VitinitError):
-            counts(self)
+            has_batch_norm(self)
 
     @property
     def batch_norm(self) -> bool:
         """Return True if it has a BatchNorm."""
-        return counts(self).batch_norm
+        return has_batch_norm(self)
 
     def describe(self) -> str:
         """Its name and arguments."""

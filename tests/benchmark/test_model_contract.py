@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from tests.operations import operations
 from vitinit.benchmark.grids.parts import resolve_model
-from vitinit.benchmark.models.build import build_model, counts
+from vitinit.benchmark.models.build import build_model, has_batch_norm
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import families, presets
 from vitinit.initializers import registry
@@ -41,12 +42,13 @@ each_family = pytest.mark.parametrize("arch", [name for name, family in families
 
 @each_family
 def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -> None:
-    found = {name: round(counts(at(name)).operations / 1e6) for name in families()[arch].presets}
+    found = {name: round(operations(at(name)) / 1e6) for name in families()[arch].presets}
     assert smallest(arch) == at(min(found, key=found.__getitem__))
     assert list(found.values()) == MILLIONS.get(arch, list(found.values()))
     for name, fields in families()[arch].presets.items():
         assert not {"image_size", "patch_size", "arch"} & fields.keys()
         assert presets()[name]["arch"] == arch
+        assert has_batch_norm(at(name)) is at(name).batch_norm, "it classifies, and says what it has"
 
 
 @each_family

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.operations import operations
 from vitinit.benchmark.grids.parts import resolve_model
-from vitinit.benchmark.models.build import build_model, counts, parameter_count
+from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.models.registry import spec_of
 from vitinit.initializers.registry import build
@@ -56,7 +57,7 @@ def test_what_is_counted_is_what_a_preset_of_the_same_fields_has():
     model = named(SMALL)
     fields = {"arch": "vit", "image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3}
     ours = spec_of({**fields, "position": "learned", "pool": "token"})
-    assert counts(model) == counts(ours)
+    assert operations(model) == operations(ours)
     assert parameter_count(build_model(model, 10)) == parameter_count(build_model(ours, 10))
     assert (model.batch_norm, named({"timm": "resnet18", "img_size": 32}).batch_norm) == (False, True)
     assert spec_of(model.model_dump(mode="json")) == model
@@ -70,7 +71,7 @@ def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(packa
     model = named({"python": f"{package}:Small", "image_size": 16, "args": {"width": 4}})
     built = build_model(model, 7)
     assert built(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
-    assert counts(model).operations == 2 * (3 * 16**2 * 4 + 4 * 10)
+    assert operations(model) == 2 * (3 * 16**2 * 4 + 4 * 10)
     assert parameter_count(built) == (3 * 16**2 + 1) * 4 + 4 + 5 * 7
 
 

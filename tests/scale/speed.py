@@ -1,7 +1,7 @@
 """Speed of this machine in loading, augmenting, training and initialising: `make bench-speed`, in minutes.
 
 Nothing else should run meanwhile. Training is compared with what a plain product of matrices reaches; operations are
-those of the models' own count, which `tests/benchmark/test_model_contract.py` holds against torch's.
+those that torch counts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import timm.data
 import torch
 from PIL import Image
 
+from tests.operations import operations
 from tests.random_images import CLASSES, beton, random_data
 from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.beton import ffcv_missing, prepare_beton
-from vitinit.benchmark.models.build import build_model, counts
+from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers import registry
@@ -138,7 +139,7 @@ def training(device: torch.device) -> None:
         print(f"{precision}: product of matrices {most:,.0f} GFLOP/s")
         for name, model in MODELS.items():
             rate = 1 / seconds_per_image(model, precision, device)
-            gflops = 3e-9 * rate * counts(model).operations  # the gradients of a product are two of its size
+            gflops = 3e-9 * rate * operations(model)  # the gradients of a product are two of its size
             print(f"{name}, {precision}: {rate:,.0f} images/s, {gflops:,.0f} GFLOP/s, {gflops / most:.2f} of that")
 
 
