@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -61,27 +61,25 @@ class Split:
         """Return the bytes that a checksum covers of an image in its own size."""
         return self.digest(number) if self.images is None else self.images[number].numpy().tobytes()
 
-    def sized(self, size: int, numbers: Tensor | None = None) -> Tensor:
-        """All of its images or those of some numbers, uint8, N x 3 x size x size.
+    def sized(self, size: int) -> Tensor:
+        """All of its images, uint8, N x 3 x size x size.
 
         Pixels are resized (bilinear, antialiased); of other images the shorter side is resized, and the centre taken.
         """
         if self.images is not None:
-            chosen = self.images if numbers is None else self.images[numbers]
-            if chosen.shape[-1] != size:
-                chosen = F.interpolate(chosen, (size, size), mode="bilinear", antialias=True)
-            return chosen.contiguous()
-        listed = range(len(self.labels)) if numbers is None else numbers.tolist()
-        images = torch.empty(len(listed), 3, size, size, dtype=torch.uint8)
-        for image, pixels in zip(images, self.arrays(listed, partial(centre, size=size)), strict=True):
+            if self.images.shape[-1] == size:
+                return self.images.contiguous()
+            return F.interpolate(self.images, (size, size), mode="bilinear", antialias=True).contiguous()
+        images = torch.empty(len(self.labels), 3, size, size, dtype=torch.uint8)
+        for image, pixels in zip(images, self.arrays(partial(centre, size=size)), strict=True):
             image.copy_(torch.from_numpy(pixels).permute(2, 0, 1))
         return images
 
-    def arrays(self, numbers: Sequence[int], of: Callable[[Image.Image], np.ndarray]) -> Iterator[np.ndarray]:
-        """An array of each of these images, made in as many threads as torch may use."""
+    def arrays(self, of: Callable[[Image.Image], np.ndarray]) -> Iterator[np.ndarray]:
+        """An array of each image, made in as many threads as torch may use."""
         with ThreadPoolExecutor(max(1, torch.get_num_threads())) as pool:
             try:
-                yield from pool.map(lambda number: of(self.image(number)), numbers)
+                yield from pool.map(lambda number: of(self.image(number)), range(len(self.labels)))
             finally:
                 pool.shutdown(cancel_futures=True)
 
@@ -233,7 +231,7 @@ def statistics(split: Split, size: int) -> Statistics:
     """Exact, of the images at a size, from the count of each of the 256 levels in each channel."""
     counts = np.zeros((3, 256), np.int64)
     for numbers in torch.arange(len(split.labels)).split(CHUNK):
-        channels = split.sized(size, numbers).transpose(0, 1).flatten(1)
+        channels = split.part(numbers).sized(size).transpose(0, 1).flatten(1)
         counts += np.stack([channel.bincount(minlength=256).numpy() for channel in channels])
     level = np.arange(256) / 255
     mean, std = [], []

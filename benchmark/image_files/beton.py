@@ -5,7 +5,7 @@
         images.beton     FFCV's file: the training images, then the test images
         labels.npy       int64, one an image
 
-Decoded pixels and their labels are those of `decoded` (`benchmark/image_files/arrays.py`) for the same spec, and so is
+Decoded pixels and their labels are those of `opened` (`benchmark/image_files/arrays.py`) for the same spec, and so is
 the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with
 FFCV (`runners/loaders/ffcv.py`).
 """
@@ -156,12 +156,13 @@ def prepare_beton(
         done = 0
         for split in splits:
             for chunk in torch.arange(len(split.labels)).split(CHUNK if image_size else CHUNK // 16):
+                part = split.part(chunk)
                 if image_size:
-                    images_NCHW = split.sized(image_size, chunk)
+                    images_NCHW = part.sized(image_size)
                     checksum.update(images_NCHW.numpy().data)
                     yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
                 else:
-                    for image in split.arrays(chunk.tolist(), np.array):
+                    for image in part.arrays(np.array):
                         checksum.update(image.data)
                         yield image
                 done += len(chunk)

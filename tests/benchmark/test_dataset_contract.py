@@ -53,7 +53,7 @@ def test_what_it_declares_is_what_is_loaded(here: tuple[DatasetSpec, Path, Sourc
         shape, kind = ((SIZE, SIZE), torch.uint8) if dataset.dense else ((), torch.int64)
         assert (split.labels.dtype, split.masks(SIZE).shape[1:]) == (kind, shape)
         assert set(split.labels.flatten().tolist()) - {IGNORED} == set(range(classes))
-        images = split.sized(SIZE, torch.arange(0, len(split.labels), 7)[:20])
+        images = split.part(torch.arange(0, len(split.labels), 7)[:20]).sized(SIZE)
         assert (images.dtype, images.shape[1:], images.is_contiguous()) == (torch.uint8, (3, SIZE, SIZE), True)
         assert images.max() > images.min()
     numbers = (len(opened.train.labels), len(opened.test.labels))
@@ -75,7 +75,7 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here: tupl
     assert not np.array_equal(chosen, others)
     share = np.bincount(opened.train.labels.flatten().numpy()) / opened.train.labels.numel()
     for split, part in ((data.train, chosen), (data.held_out, val)):
-        assert torch.equal(split.images, opened.train.sized(SIZE, torch.from_numpy(part)))
+        assert torch.equal(split.images, opened.train.part(torch.from_numpy(part)).sized(SIZE))
         assert torch.equal(split.labels, opened.train.masks(SIZE)[part])
         assert len(split.labels) == size
         if not dataset.dense:  # the images of masks are drawn from all
