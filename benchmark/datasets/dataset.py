@@ -121,13 +121,6 @@ class Dataset(ABC):
         """
         return trained_on(spec, self.images[0], self.classes or 0) if self.images else spec.train_size
 
-    def counts(self, spec: DatasetSpec) -> tuple[int, int] | None:
-        """Return the numbers of training and evaluation images; None where only the files tell."""
-        trained = self.training_images(spec)
-        if self.images is None or trained is None:
-            return None
-        return trained, (spec.val_size or 0) if spec.evaluate_on == "val" else self.images[1]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InMemory(Dataset):

@@ -62,11 +62,13 @@ def sources(spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
 def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
     """Bytes of the images, and masks, that `load` holds in memory, found out without decoding them."""
     dataset = get(spec.name)
-    counts = dataset.counts(spec)
-    if counts is None:  # the whole training split is decoded, whatever the subset
+    if dataset.images:
+        held_out = spec.val_size if spec.evaluate_on == "val" else dataset.images[1]
+        images = (dataset.training_images(spec) or 0) + (held_out or 0)
+    else:  # the whole training split is decoded, whatever the subset
         opened = sources(spec, data_dir)
-        counts = len(opened.train.labels), len(opened.test.labels)
-    return sum(counts) * (3 + dataset.dense) * image_size**2
+        images = len(opened.train.labels) + len(opened.test.labels)
+    return images * (3 + dataset.dense) * image_size**2
 
 
 def download(name: str, data_dir: Path) -> None:

@@ -82,7 +82,8 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here: tupl
             assert np.abs(np.bincount(split.labels.numpy(), minlength=classes) - share * size).max() <= 1.5
     assert (data.classes, len(data.mean), len(data.std)) == (opened.classes, 3, 3)
     assert opened.statistics in (None, (data.mean, data.std))
-    assert dataset.counts(spec) in (None, (size, size))
+    decoded = 2 * size if dataset.images else len(opened.train.labels) + len(opened.test.labels)
+    assert decoded_size(spec, SIZE, place) == decoded * (3 + dataset.dense) * SIZE**2
     assert dataset.training_images(spec) == size
 
 
@@ -116,7 +117,7 @@ def test_planning_with_every_dataset_imports_nothing_slow() -> None:
         "for name in registry.names():\n"
         "    dataset = registry.get(name)\n"
         "    spec = DatasetSpec(name=name, path='.' if dataset.name in ('folder', 'hf') else None)\n"
-        "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec), dataset.counts(spec)\n"
+        "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec)\n"
         "slow = {'torch', 'torchvision', 'timm', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
         "sys.exit(f'imported: {slow}' if slow else 0)"
     )
