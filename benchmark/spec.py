@@ -295,21 +295,21 @@ class Recipe(Frozen):
         return (self.mix_images or self.batch_size) if self.mixes else 1
 
 
-def _of_its_family(model: Any) -> BaseModelSpec:
-    """A spec as it is; from fields, that of the family that they name."""
+def model_spec(model: Any) -> BaseModelSpec:
+    """Return a spec as it is; from fields, as a record holds them, that of the family that they name."""
     if isinstance(model, BaseModelSpec):
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
     try:
-        return registry.spec_of(model)
+        return registry.family_of(model).model_validate(model)
     except BrokenFile:
         raise
     except VitinitError as error:
         raise ValueError(str(error)) from None
 
 
-AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(_of_its_family)]
+AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(model_spec)]
 """The spec of a model of any family."""
 
 

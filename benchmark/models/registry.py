@@ -55,13 +55,3 @@ def family_of(fields: Mapping[str, Any]) -> type[BaseModelSpec]:
     if not isinstance(arch, str):
         raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")
     return REGISTRY.get(arch)
-
-
-def spec_of(fields: Mapping[str, Any]) -> BaseModelSpec:
-    """A spec of its family, from fields as a record holds them.
-
-    Raises:
-        VitinitError: as `family_of`.
-        ValidationError: the family has no such field, or no such value.
-    """
-    return family_of(fields).model_validate(dict(fields))

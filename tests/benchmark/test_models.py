@@ -14,8 +14,9 @@ from timm.models.convit import GPSA, MHSA
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.registry import presets, spec_of
+from vitinit.benchmark.models.registry import presets
 from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry
 
 SMALL = ViT(image_size=16, patch_size=4, width=24, depth=2, heads=3)
@@ -33,11 +34,11 @@ SMALL_CONVIT = ConViT(
 
 
 def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
-    return spec_of({**spec.model_dump(), **fields})
+    return model_spec({**spec.model_dump(), **fields})
 
 
 def preset(name: str, **fields: Any) -> ModelSpec:
-    return spec_of({**presets()[name], **fields})
+    return model_spec({**presets()[name], **fields})
 
 
 @pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])

@@ -12,7 +12,7 @@ from tests.operations import operations
 from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.models.named import NamedModel
-from vitinit.benchmark.models.registry import spec_of
+from vitinit.benchmark.spec import model_spec
 from vitinit.initializers.registry import build
 from vitinit.initializers.streams import stream
 
@@ -56,11 +56,11 @@ def named(fields: dict) -> NamedModel:
 def test_what_is_counted_is_what_a_preset_of_the_same_fields_has():
     model = named(SMALL)
     fields = {"arch": "vit", "image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3}
-    ours = spec_of({**fields, "position": "learned", "pool": "token"})
+    ours = model_spec({**fields, "position": "learned", "pool": "token"})
     assert operations(model) == operations(ours)
     assert parameter_count(build_model(model, 10)) == parameter_count(build_model(ours, 10))
     assert (model.batch_norm, named({"timm": "resnet18", "img_size": 32}).batch_norm) == (False, True)
-    assert spec_of(model.model_dump(mode="json")) == model
+    assert model_spec(model.model_dump(mode="json")) == model
 
 
 def test_an_image_size_that_is_not_given_is_timms():

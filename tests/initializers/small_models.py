@@ -19,8 +19,8 @@ from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.registry import spec_of
 from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.registry import Job
 
@@ -51,7 +51,7 @@ def model(spec: ModelSpec = VIT, seed: int = 0, **changes: Any) -> Any:
     """A model whose own construction draws from a global seed, evaluated without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return build_model(spec_of({**spec.model_dump(), **changes}), CLASSES).eval()
+        return build_model(model_spec({**spec.model_dump(), **changes}), CLASSES).eval()
 
 
 def streams(seed: int) -> Callable[[str], torch.Generator]:

@@ -14,9 +14,9 @@ from torch import nn
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.registry import presets, spec_of
+from vitinit.benchmark.models.registry import presets
 from vitinit.benchmark.records.store import Store, maps_path
-from vitinit.benchmark.spec import Recipe
+from vitinit.benchmark.spec import Recipe, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import distances
 from vitinit.initializers.initialize import initialize
@@ -36,7 +36,7 @@ SIDE = 4
 
 
 def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
-    spec = spec_of({**presets()[preset], "image_size": 16, "patch_size": 4, **fields})
+    spec = model_spec({**presets()[preset], "image_size": 16, "patch_size": 4, **fields})
     model = build_model(spec, 10)
     built = registry.build(method, {}, "method") if method else None
     initialize(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
