@@ -32,7 +32,10 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     assert np.array_equal(data.train.images.permute(0, 2, 3, 1), images)
     assert data.mean == pytest.approx(images.mean((0, 1, 2)) / 255)
     assert data.std == pytest.approx(images.std((0, 1, 2)) / 255)
-    (tmp_path / "test").rename(tmp_path / "val")
+    (tmp_path / "val").symlink_to((tmp_path / "test").rename(tmp_path / "elsewhere"))
+    (tmp_path / "train/a").rename(tmp_path / "a")
+    (tmp_path / "train/a").symlink_to(tmp_path / "a")
+    files[-1].symlink_to(files[-1].rename(tmp_path / "image.png"))
     assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
 
 

@@ -28,8 +28,9 @@ def test_statistics_of_cifar10_are_those_of_its_pixels(tmp_path: Path) -> None:
         pytest.skip(reason)
     data = load(SPEC, 32, folder)
     assert (len(data.train.labels), len(data.held_out.labels)) == (50_000, 10_000)
-    first = CIFAR10(folder).data[0]
-    assert np.array_equal(data.train.images[0].permute(1, 2, 0), first)
+    theirs = CIFAR10(folder)
+    assert np.array_equal(data.train.images[0].permute(1, 2, 0), theirs.data[0])
+    assert data.train.labels.tolist() == theirs.targets
     pixels = data.train.images / 255
     assert pixels.mean((0, 2, 3)).tolist() == pytest.approx(data.mean, abs=1e-4)
     assert pixels.std((0, 2, 3)).tolist() == pytest.approx(data.std, abs=1e-4)
