@@ -19,8 +19,6 @@ from vitinit.initializers.measure import Softmaxes
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
-ENDS = ("weight", "bias")
-"""Parameters of a Linear."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Attributes that hold the number of heads, and a pattern in class names: by these, unknown attention is noticed."""
@@ -139,7 +137,7 @@ class AttentionLayer:
         for part in parts:
             if part in ("mlp_in", "mlp_out"):
                 linears = list(self.mlp)
-                names += [f"{linears[0 if part == 'mlp_in' else -1]}.{end}" for end in ENDS if linears]
+                names += [f"{linears[0 if part == 'mlp_in' else -1]}.{end}" for end in ("weight", "bias") if linears]
                 continue
             held = getattr(self.kind, part.removesuffix("_bias"))
             path = held.bias if part.endswith("_bias") else held.weight

@@ -6,7 +6,6 @@ import math
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from vitinit.initializers.registry import register
@@ -31,16 +30,15 @@ class JaxVit(WholeModel):
     1e-6^2). A learned position embedding is N(0, 1 / D), the class token 0.
 
     Trap. timm's `weight_init="jax"` takes the fused W_q, W_k and W_v as one matrix, which is `qkv: fused`: a standard
-    deviation smaller by the square root of 2, and logits half the size. Its position embedding has `position_std:
-    0.02`.
+    deviation smaller by the square root of 2, and logits half the size. Its position embedding is N(0, 0.02^2).
     """
 
     name: ClassVar[str] = "jax_vit"
 
     qkv: Literal["per_matrix", "fused"] = "per_matrix"
     head_bias: float = 0.0
-    position_std: PositiveFloat | Literal["width"] = "width"
-    """`width`: one over the square root of it."""
+    position_std: Literal["width"] = "width"
+    """One over the square root of the width."""
 
     def matrices(self, place: Place) -> int:
         """One where W_q, W_k and W_v are taken together."""
@@ -68,9 +66,8 @@ class JaxVit(WholeModel):
             module.bias.zero_()
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Position embedding N(0, 1 / D) or as asked, class token 0."""
+        """Position embedding N(0, 1 / D), class token 0."""
         if name == "pos_embed":
-            std = parameter.shape[-1] ** -0.5 if self.position_std == "width" else self.position_std
-            draw_normal_(parameter, std, generator)
+            draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
         else:
             parameter.zero_()
