@@ -21,7 +21,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from torch import Tensor, nn
 
-from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name
+from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 from vitinit.initializers.plugins import INITIALIZERS, Registry, load
 from vitinit.initializers.report import LayerStart, PlaceboReport
@@ -33,7 +33,7 @@ class Job:
     """Inputs of a method beside the model and random numbers, and what it reports to."""
 
     progress: Callable[[int, int], None] = lambda done, total: None
-    """Called by slow methods with the steps done and the steps in all."""
+    """Called by slow methods with the steps done and in all, of one solution after the other; a stop is raised here."""
     training_images: Callable[[int], Tensor] | None = None
     """Training images by their number: B x C x H x W, normalised, not augmented, on the model's device. In a run so
     many, drawn with replacement by its seed and nothing else. Of a user's larger batch so many by the seed, none twice;
@@ -211,9 +211,9 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]
     """
     after = named_tensors(model)
     changed = [name for name, value in after.items() if not same(value, before[name])]
-    of_layers = [one for one in part.sets if one != "position"]
-    own = {name for layer in attention_layers(model) for name in layer.names_of(*of_layers)} if of_layers else set()
-    own |= {position_name(model)} if "position" in part.sets else set()
+    own = {position_name(model)} if "position" in part.sets else set()
+    for layer in survey(model)[0] if part.sets else ():
+        own.update(layer.names_of(*{*part.sets} - {"position"}))
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")

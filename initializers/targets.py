@@ -74,9 +74,9 @@ def target_keys(grid: tuple[int, int], positions_HN2: Tensor) -> tuple[Tensor, T
 
 
 def target_matrices(grid: tuple[int, int], positions_HN2: Tensor) -> Tensor:
-    """H: heads x N x N, 1 where the key is a query's target; a query without a target has a row of zeros."""
+    """H: heads x N x N, of layers too; 1 where the key is a query's target, rows of zeros where a query has none."""
     inside_HN, key_HN = target_keys(grid, positions_HN2)
-    targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[1])
+    targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[-1])
     return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())
 
 

@@ -151,9 +151,9 @@ def _weights(model: nn.Module) -> list[_Weight]:
     for layer in attention_layers(model) if has_attention(model) else []:
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
-        parts = ("query", "q", layer.query_HdD, "each"), ("key", "k", layer.key_HdD, "each")
         for part, index, view, turns in (
-            *parts,
+            ("query", "q", layer.query_HdD, "each"),
+            ("key", "k", layer.key_HdD, "each"),
             ("value", "v", value_HdD, "right"),
             ("proj", "proj", proj_HDd, "left"),
         ):

@@ -75,18 +75,10 @@ class Procedural(Initializer):
         blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
         tokens = math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
-        seed = int(torch.randint(2**62, (), generator=generator))
-        trained = self._trained(blocks, tokens, width, seed, job)
-        with torch.no_grad():
-            for parameter, value in zip(blocks.parameters(), trained, strict=True):
-                parameter.copy_(value)
-
-    def _trained(self, blocks: nn.ModuleList, tokens: int, width: int, seed: int, job: Job) -> tuple[Tensor, ...]:
-        """Return the parameters of the blocks after training."""
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
-        blocks = deepcopy(blocks)
-        own = [parameter.requires_grad_() for parameter in blocks.parameters()]
+        trained = deepcopy(blocks)
+        own = [parameter.requires_grad_() for parameter in trained.parameters()]
         device = own[0].device
         symbols_KD, places_ND = (
             _directions(count, width, generator).to(device) for count in (2 * self.kinds + 1, tokens)
@@ -97,7 +89,7 @@ class Procedural(Initializer):
         own_and_head = [*own, head_KD.requires_grad_(), bias_K.requires_grad_()]
         optimizer = torch.optim.AdamW(own_and_head, lr=self.lr, weight_decay=self.weight_decay)
         order = torch.empty(0, dtype=torch.long)
-        with evaluated(blocks), torch.enable_grad():
+        with evaluated(trained), torch.enable_grad():
             for step in range(self.steps):
                 job.progress(step, self.steps)
                 while len(order) < self.batch_size:
@@ -107,7 +99,7 @@ class Procedural(Initializer):
                 hidden_BN = closing_BN & (torch.rand(string_BN.shape, generator=generator) < self.hidden)
                 given_BN = string_BN.masked_fill(hidden_BN, 2 * self.kinds).to(device)
                 x_BND = symbols_KD[given_BN] + places_ND
-                for block in blocks:
+                for block in trained:
                     x_BND = _called(block, x_BND)
                 logits_MK = functional.layer_norm(x_BND, (width,))[hidden_BN.to(device)] @ head_KD.T + bias_K
                 loss = functional.cross_entropy(logits_MK, string_BN[hidden_BN].to(device))
@@ -116,7 +108,9 @@ class Procedural(Initializer):
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
-        return tuple(parameter.detach() for parameter in own)
+        with torch.no_grad():
+            for parameter, value in zip(blocks.parameters(), own, strict=True):
+                parameter.copy_(value)
 
     def _rate(self, step: int) -> float:
         warm = max(1, self.steps // 15)

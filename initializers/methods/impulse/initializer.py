@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -129,11 +128,12 @@ class Impulse(Initializer):
 
         # what came first is drawn first: parameters that came later change none of these numbers
         positions_L: list[Tensor] = []
-        draws_L: list[Tensor] = []
+        draws: list[Tensor] = []
         for _ in kinds:
             offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
             positions_L.append(target_positions(grid, offsets))
-            draws_L.append(self.solver.draw(embedding_ND, heads, features, generator))
+            draws.append(self.solver.draw(embedding_ND, heads, features, generator))
+        draws_L = torch.stack(draws)
         positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
         if self.value_proj != "none":
@@ -141,26 +141,21 @@ class Impulse(Initializer):
             mimetic.apply(model, generator, job)
 
         batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
-        for number, batch in enumerate(batches):
+        solutions = [min(index, len(kinds) - 1) for index in range(len(layers))]
+        for batch in batches:
             pseudo_ND = pseudo_L[batch.start]
             if pseudo_ND is None:
                 pseudo_ND = attention_input(model, next(images), batch.start)[0]
             pseudo_L[batch.start] = pseudo_ND
             chosen = slice(batch.start, batch.stop)
             problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
-
-            def progress(done: int, total: int, number: int = number) -> None:
-                job.progress(number * total + done, len(batches) * total)
-
-            query_LHdD, key_LHdD = self.solver.solve(problem, replace(job, progress=progress))
+            query_LHdD, key_LHdD = self.solver.solve(problem, job)
             if self.weight_norm is not None:
                 query_LHdD, key_LHdD = (
                     part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in (query_LHdD, key_LHdD)
                 )
-            for index, layer in enumerate(layers):
-                solution = min(index, len(kinds) - 1)
+            for layer, solution in zip(layers, solutions, strict=True):
                 if solution in batch:
                     layer.query_HdD.copy_(query_LHdD[solution - batch.start])
                     layer.key_HdD.copy_(key_LHdD[solution - batch.start])
-        targets_SHNN = torch.stack([target_matrices(grid, each) for each in positions_LHN2])
-        return Aim(targets_SHNN[[min(index, len(kinds) - 1) for index in range(len(layers))]], pseudo_L[0])
+        return Aim(target_matrices(grid, positions_LHN2)[solutions], pseudo_L[0])

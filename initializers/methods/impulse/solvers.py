@@ -27,7 +27,7 @@ class Problem:
     """Features of a head, d."""
     positions_LHN2: Tensor
     """(row, column) that each query is to attend to, float64 on the CPU; outside the grid it has no target."""
-    draws_L: list[Tensor]
+    draws_L: Tensor
     """Draws of the solver for each layer, from `draw`, on the CPU."""
 
 
@@ -60,7 +60,7 @@ class Gradient(Parameters):
         pseudo_ND, features = problem.pseudo_ND, problem.features
         layers, heads = problem.positions_LHN2.shape[:2]
         tokens, width = pseudo_ND.shape
-        start_D2LHd = torch.stack(problem.draws_L).permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND)
+        start_D2LHd = problem.draws_L.permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND)
         weights = start_D2LHd.flatten().requires_grad_()
         weights.grad = torch.zeros_like(weights)
         value_D2LHd, gradient_DW = weights.detach().view_as(start_D2LHd), weights.grad.view(width, -1)
@@ -167,13 +167,9 @@ class Svd(Parameters):
             rounding = max(pseudo.shape) * torch.finfo(torch.float32).eps
             rank = min(features, int((s > s[0] * rounding).sum()))
             inverse_Nr = u[:, :rank] / s[:rank]
-            targets_LHNN = [target_matrices(problem.grid, positions) for positions in problem.positions_LHN2]
-            core_LHrr = torch.stack(
-                [
-                    inverse_Nr.T @ torch.where(targets == 0, self.noise * noise, self.signal).double() @ inverse_Nr
-                    for noise, targets in zip(problem.draws_L, targets_LHNN, strict=True)
-                ]
-            )
+            targets_LHNN = target_matrices(problem.grid, problem.positions_LHN2)
+            goal_LHNN = torch.where(targets_LHNN == 0, self.noise * problem.draws_L, self.signal).double()
+            core_LHrr = inverse_Nr.T @ goal_LHNN @ inverse_Nr
             left, values, right = torch.linalg.svd(core_LHrr)
             root = values[..., None, :].sqrt()
             factors = (left * root).mT, (right.mT * root).mT

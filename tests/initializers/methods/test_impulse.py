@@ -36,7 +36,7 @@ def solve(solver: Any, pseudo: np.ndarray, grid: Any, offsets: Any, features: in
     """W_q and W_k of one layer, heads x d x D."""
     pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
     draws = solver.draw(pseudo_ND, len(offsets), features, g)
-    problem = Problem(pseudo_ND, grid, features, target_positions(grid, offsets)[None], [draws])
+    problem = Problem(pseudo_ND, grid, features, target_positions(grid, offsets)[None], draws[None])
     return [f64(part[0]) for part in solver.solve(problem, JOB)]
 
 
@@ -72,7 +72,7 @@ def test_gradient_of_many_layers_equals_a_loop_over_layers(rank: int, dtype: tor
     pseudo = layer_norm(numbers.standard_normal((30, rank)) @ numbers.standard_normal((rank, 24)))
     offsets_LH = [[(0, 1), (0, 0), (-1, -1)], [(1, 0), (-2, 1), (0, 1)], [(1, 1), (0, -1), (2, 2)]]
     solver, g, pseudo_ND = Gradient(lr=1e-3, steps=201), generator(7), torch.tensor(pseudo, dtype=dtype)
-    draws = [solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH]
+    draws = torch.stack([solver.draw(pseudo_ND, 3, features, g) for _ in offsets_LH])
     positions_LHN2 = torch.stack([target_positions(grid, offsets) for offsets in offsets_LH])
     query, key = solver.solve(Problem(pseudo_ND, grid, features, positions_LHN2, draws), JOB)
     for layer, offsets in enumerate(offsets_LH):
