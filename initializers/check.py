@@ -179,7 +179,7 @@ def _check(model: Any, meant: set[str] | None, images: Tensor | None, seed: int,
     count = logits.shape[1]
     labels_B = torch.randint(count, (len(logits),), generator=stream(seed, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
-    heads = classifiers(model).values()
+    heads = classifiers(model)
     found = [*_tensors(model, heads, meant or set()), *_streams(streams)]
     found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
     found += _attention(softmaxes) if meant is None else ()
@@ -297,12 +297,15 @@ def _stand_in(model: nn.Module, seed: int) -> None:
     Norms scale branches where several are zero.
     """
     generator = stream(seed, "check/zeros")
-    zeros = [(name, one) for name, one in model.named_parameters() if not name.endswith("bias") and not one.any()]
-    homes = {name: model.get_submodule(name.rpartition(".")[0]) for name, _ in zeros}
-    norms = [one for name, one in zeros if "norm" in type(homes[name]).__name__.lower()]
+    zeros = [
+        (model.get_submodule(name.rpartition(".")[0]), one)
+        for name, one in model.named_parameters()
+        if not name.endswith("bias") and not one.any()
+    ]
+    norms = [one for home, one in zeros if "norm" in type(home).__name__.lower()]
     scales = {id(one) for one in (*layer_scales(model), *(norms if norms[1:] else ()))}
-    for name, parameter in zeros:
-        if parameter.ndim > 1 and isinstance(homes[name], nn.Linear | nn.Conv2d | nn.MultiheadAttention):
+    for home, parameter in zeros:
+        if parameter.ndim > 1 and isinstance(home, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
             draw_normal_(parameter, NOISE, generator)
         elif id(parameter) in scales:
             parameter.fill_(1.0)

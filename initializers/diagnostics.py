@@ -6,7 +6,7 @@ Measuring changes nothing and draws no random number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,15 +192,13 @@ def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
     return Spectra(norm=rounded(values_Hd.norm(dim=1)), rank=rank_H.tolist(), condition=rounded(condition_H))
 
 
-def rounded(values: Tensor | Sequence[Tensor]) -> Any:
-    """Nested lists of numbers with six significant digits: more would be noise, and fill the record.
+def rounded(values: Any) -> Any:
+    """Nested lists of numbers, or of tensors, with six significant digits: more would be noise, and fill the record.
 
     None stands for what is not finite, which JSON does not have.
     """
-
-    def each(value: Any) -> Any:
-        if isinstance(value, list):
-            return [each(one) for one in value]
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-
-    return each(values.tolist() if isinstance(values, Tensor) else [value.tolist() for value in values])
+    if isinstance(values, Tensor):
+        values = values.tolist()
+    if isinstance(values, list):
+        return [rounded(one) for one in values]
+    return float(f"{values:.6g}") if math.isfinite(values) else None

@@ -213,4 +213,4 @@ def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> li
         for j, right in enumerate(range(-r, r + 1)):
             # the diagonal of (query row, key row) at distance `down`, then likewise for the columns
             maps_HRC[:, i, j] = attention.diagonal(down, 1, 3).diagonal(right, 1, 2).mean(dim=(1, 2))
-    return [[[round(value, 6) for value in row] for row in head] for head in maps_HRC.tolist()]
+    return maps_HRC.double().round(decimals=6).tolist()

@@ -79,8 +79,8 @@ class Place:
 
 BY_NAME = "vitinit_by_name"
 """Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
-HEAD = re.compile(r"(\w+_)?heads?(_dist)?|.*classifier|fc")
-"""The name of a module that is a classifier, or holds one; `multi_head_attn` does not."""
+HEAD = re.compile(r"((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
+"""The path of a module that is a classifier, or holds one, and is in no numbered block; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)|\.linear_tokens$")
 """Linears of the MLP in a block without attention that methods set, such as a Mixer's; in ResMLP, of the one Linear
 that mixes tokens."""
@@ -91,7 +91,7 @@ def places(model: nn.Module) -> dict[str, Place]:
 
     The Linears of attention that methods leave alone are Linears like others.
     """
-    heads, found = set(classifiers(model).values()), dict[str, Place]()
+    heads, found = classifiers(model), dict[str, Place]()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             mlp = MLP.search(name)
@@ -106,17 +106,16 @@ def places(model: nn.Module) -> dict[str, Place]:
     return found
 
 
-def classifiers(model: nn.Module) -> dict[str, str]:
-    """Return each module that is called a head, from the model of a known family on, with the last Linear in it."""
+def classifiers(model: nn.Module) -> set[str]:
+    """Return the last Linear of each module that is called a head, from the model of a known family on."""
     homes = [f"{family.path}." for family in families(model) if family.path]
     last: dict[str, str] = {}
     for name, module in model.named_modules():
         home = next((path for path in homes if name.startswith(path)), "")
-        parts = name.removeprefix(home).split(".")
-        depth = next((depth for depth, part in enumerate(parts) if HEAD.fullmatch(part)), None)
-        if isinstance(module, nn.Linear) and depth is not None and not any(part.isdigit() for part in parts[:depth]):
-            last[home + ".".join(parts[: depth + 1])] = name
-    return last
+        head = HEAD.match(name.removeprefix(home))
+        if head and isinstance(module, nn.Linear):
+            last[home + head[0]] = name
+    return set(last.values())
 
 
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
@@ -168,22 +167,12 @@ class WholeModel(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
-        self.without_rule(model)
+        list(self._draws(model))
         for unknown in () if self.every_linear_alike else survey(model)[1]:
             raise VitinitError(
                 f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are (kaiming_uniform and trunc_normal "
                 f"set every Linear alike): {unknown}"
             )
-
-    def without_rule(self, model: nn.Module) -> list[str]:
-        """Return the parameters that are left as they were built: of a model by name, those that no rule covers.
-
-        Raises:
-            VitinitError: there are such parameters, and the model is no model by name.
-        """
-        left: list[str] = []
-        list(self._draws(model, left))
-        return left
 
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
@@ -198,8 +187,9 @@ class WholeModel(Initializer):
         convolutions = [module.weight.numel() for module in model.modules() if isinstance(module, Convolution)]
         share = sum(convolutions) / sum(parameter.numel() for parameter in model.parameters())
         if share > 0.5:
-            said = "in convolutions, which kaiming_uniform and trunc_normal set alike"
-            remarks.append(f"{share:.0%} of the numbers are {said}")
+            remarks.append(
+                f"{share:.0%} of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike"
+            )
         return remarks
 
     @torch.no_grad()
@@ -212,11 +202,11 @@ class WholeModel(Initializer):
         Raises:
             VitinitError: the model has a parameter that no rule covers.
         """
-        for _, draw in sorted(self._draws(model, []), key=lambda draw: draw[0]):
+        for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
             draw(generator)
 
-    def _draws(self, model: nn.Module, left: list[str]) -> Iterator[tuple[int, Draw]]:
-        """Each with its place in the order; `left` takes the names of parameters that stay as they were built."""
+    def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
+        """Each with its place in the order. What no rule covers stays in a model by name, and is refused in others."""
         known, at = families(model), places(model)
         layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
         done = {id(parameter) for parameter in layer_scales(model)}
@@ -238,16 +228,13 @@ class WholeModel(Initializer):
             for name, parameter in own.items():
                 full = f"{path}.{name}".lstrip(".")
                 rule = _rule_of(full, parameter, module, known)
-                if rule is None:
-                    if not getattr(model, BY_NAME, False):
-                        raise VitinitError(
-                            f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}, with `parameters` "
-                            f"that say how it starts, as {{'*{name}': 0.0}}"
-                        )
-                    left.append(full)
-                elif rule in FIRST and (parameter.requires_grad or rule != "position"):
-                    draw = partial(self.embedding, FIRST[rule], parameter)
-                    yield list(FIRST).index(rule), draw
+                if rule is None and not getattr(model, BY_NAME, False):
+                    raise VitinitError(
+                        f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}, with `parameters` that "
+                        f"say how it starts, as {{'*{name}': 0.0}}"
+                    )
+                if rule in FIRST and (parameter.requires_grad or rule != "position"):
+                    yield list(FIRST).index(rule), partial(self.embedding, FIRST[rule], parameter)
                 elif isinstance(rule, Normal):
                     yield REST, partial(draw_normal_, parameter, rule.std)
                 elif isinstance(rule, float):

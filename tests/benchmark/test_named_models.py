@@ -75,7 +75,7 @@ def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(packa
     assert parameter_count(built) == (3 * 16**2 + 1) * 4 + 4 + 5 * 7
 
 
-def test_a_base_leaves_what_no_rule_covers_as_it_was_built_and_the_plan_says_so(package):
+def test_a_base_leaves_what_no_rule_covers_as_it_was_built(package):
     model = named({"python": f"{package}:Small", "image_size": 16})
     base = build("kaiming_uniform", {}, "base")
     first, again, other = (build_model(model, 7, seed=seed) for seed in (0, 0, 1))
@@ -86,4 +86,3 @@ def test_a_base_leaves_what_no_rule_covers_as_it_was_built_and_the_plan_says_so(
     base.apply(first, stream(0, "init/base"), lambda done, total: None)
     assert torch.equal(first.own_scale, drawn)
     assert not torch.equal(first.body.weight, body)
-    assert base.without_rule(first) == ["own_scale"]
