@@ -19,7 +19,7 @@ class RandAugment(Augmentation):
         """Return for each image and layer the numbers that `carry_out` takes: timm's, one image after the other.
 
         Raises:
-            VitinitError: timm refuses the configuration, or it has operations that we have not.
+            VitinitError: timm refuses the configuration.
         """
         from timm.data.auto_augment import rand_augment_transform
 

@@ -20,11 +20,16 @@ from torch import Tensor
 from vitinit.benchmark.augmentations.operations import image_operations as batched
 from vitinit.initializers.errors import VitinitError
 
-PLAIN = "posterize", "solarize", "solarize_add", "auto_contrast", "equalize"
-BLENDED = "brightness", "contrast", "color", "sharpness"
 OPERATIONS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
-    **{name: getattr(batched, name) for name in PLAIN},
-    **{name: partial(batched.away_from, getattr(batched, name)) for name in BLENDED},
+    "posterize": batched.posterize,
+    "solarize": batched.solarize,
+    "solarize_add": batched.solarize_add,
+    "auto_contrast": batched.auto_contrast,
+    "equalize": batched.equalize,
+    "brightness": partial(batched.blend_with, torch.zeros_like),
+    "contrast": partial(batched.blend_with, batched.mean_grey),
+    "color": partial(batched.blend_with, batched.grey),
+    "sharpness": partial(batched.blend_with, batched.smooth),
 }
 for _way, _reach in (("linear", range(2)), ("cubic", range(-1, 3))):
     OPERATIONS[f"across_{_way}"] = partial(batched.affine, across=_reach, down=range(1))
@@ -34,9 +39,10 @@ for _way, _reach in (("linear", range(2)), ("cubic", range(-1, 3))):
 KINDS = ("nothing", *OPERATIONS)
 NUMBERS = 6
 """At most so many numbers go with an operation."""
+Numbers = tuple[float, ...]
 
 
-def numbers(kind: str, *values: float) -> tuple[float, ...]:
+def numbers(kind: str, *values: float) -> Numbers:
     """Return the place of an operation in `KINDS` and its numbers, with zeros up to `NUMBERS` of them."""
     return float(KINDS.index(kind)), *values, *[0.0] * (NUMBERS - len(values))
 
@@ -70,7 +76,6 @@ def fill_color(mean: Sequence[float]) -> Tensor:
     return torch.tensor([min(255, round(255 * channel)) for channel in mean], dtype=torch.uint8)[:, None, None]
 
 
-Numbers = tuple[float, ...]
 NOTHING = numbers("nothing")
 
 
@@ -92,22 +97,23 @@ def recording(transform_of: Any, config: str, image_size: int) -> Any:
     """Record in place of timm's operations: each gives the numbers of what it would carry out.
 
     Raises:
-        VitinitError: timm refuses the configuration, or it has operations that we have not.
+        VitinitError: timm refuses the configuration.
     """
     try:
         transform = transform_of(config, {})
-        for op in transform.ops:
-            op.aug_fn = partial(RECORDERS[op.aug_fn.__name__], op.aug_fn.__name__, image_size)
     except Exception as error:  # timm checks with bare asserts
-        raise VitinitError(f"augmentation: {config!r} is not for timm, or not for us: {error!r}") from error
+        raise VitinitError(f"augmentation: {config!r} is not for timm: {error!r}") from error
+    for op in transform.ops:
+        op.aug_fn = partial(_recorded, op.aug_fn.__name__, image_size)
     return transform
 
 
-def _of_name(name: str, _size: int, _: Numbers, number: float = 0.0, **__: Any) -> Numbers:
-    return numbers("solarize", 0.0) if name == "invert" else numbers(name, number)
-
-
-def _moved(name: str, size: int, _: Numbers, by: float, *, resample: Any, **__: Any) -> Numbers:
+def _recorded(name: str, size: int, _: Numbers, by: float = 0.0, *, resample: Any, **__: Any) -> Numbers:
+    """Draw as timm's function of this name does, and return the numbers of `carry_out`."""
+    if name in OPERATIONS:
+        return numbers(name, by)
+    if name == "invert":
+        return numbers("solarize", 0.0)
     angle, half = -math.radians(by % 360), size / 2
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)  # rounded as by Pillow
     moved, *matrix = {
@@ -119,10 +125,3 @@ def _moved(name: str, size: int, _: Numbers, by: float, *, resample: Any, **__: 
     }[name]
     way = "cubic" if random.choice(resample) == Image.Resampling.BICUBIC else "linear"
     return numbers(f"{moved}_{way}", *matrix)
-
-
-RECORDERS: dict[str, Callable[..., Numbers]] = {
-    **dict.fromkeys((*PLAIN, *BLENDED, "invert"), _of_name),
-    **dict.fromkeys(("shear_x", "shear_y", "translate_x_rel", "translate_y_rel", "rotate"), _moved),
-}
-"""Replacements of timm's functions: each draws as timm's does, and gives the numbers of `carry_out`."""

@@ -76,39 +76,34 @@ def equalize(images_BCHW: Tensor, _: Tensor, fill_C11: Tensor) -> Tensor:
     return equalize_image(images_BCHW)
 
 
-def brightness(images_BCHW: Tensor) -> Tensor:
-    """Black, for factor 0; the image is 1."""
-    return torch.zeros_like(images_BCHW)
+def mean_grey(images_BCHW: Tensor) -> Tensor:
+    """Return the mean of `grey`, rounded, B x 1 x 1 x 1."""
+    grey_B1HW = grey(images_BCHW)
+    pixels = grey_B1HW.shape[2] * grey_B1HW.shape[3]
+    return (2 * grey_B1HW.sum((1, 2, 3), keepdim=True) + pixels) // (2 * pixels)
 
 
-def contrast(images_BCHW: Tensor) -> Tensor:
-    """Return the mean grey, rounded."""
-    grey_BHW = color(images_BCHW)
-    pixels = grey_BHW.shape[2] * grey_BHW.shape[3]
-    return (2 * grey_BHW.sum((1, 2, 3), keepdim=True) + pixels) // (2 * pixels)
-
-
-def color(images_BCHW: Tensor) -> Tensor:
+def grey(images_BCHW: Tensor) -> Tensor:
     """Return Pillow's conversion to grey, B x 1 x H x W, int32."""
     red, green, blue = images_BCHW.int().split(1, 1)
     return (red * LUMA[0]).add_(green * LUMA[1]).add_(blue * LUMA[2]).add_(0x8000) >> 16
 
 
-def sharpness(images_BCHW: Tensor) -> Tensor:
-    """Pillow's filter SMOOTH.
+def smooth(images_BCHW: Tensor) -> Tensor:
+    """Return the images under Pillow's filter SMOOTH.
 
     3 x 3 neighbours, the pixel itself counted five times; the border stays as it is.
     """
-    smooth, pixels = images_BCHW.clone(), images_BCHW.short()
+    smoothed, pixels = images_BCHW.clone(), images_BCHW.short()
     rows = pixels[..., :-2, :] + pixels[..., 1:-1, :] + pixels[..., 2:, :]
     sums = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * pixels[..., 1:-1, 1:-1]
-    smooth[..., 1:-1, 1:-1] = sums.float().add_(6.5).div_(13).short()  # never within 1/26 of a whole number
-    return smooth
+    smoothed[..., 1:-1, 1:-1] = sums.float().add_(6.5).div_(13).short()  # never within 1/26 of a whole number
+    return smoothed
 
 
-def away_from(other: Callable[[Tensor], Tensor], images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
-    """Between what another function makes of the images (factor 0) and them (1), or beyond them."""
-    return blend(other(images_BCHW), images_BCHW, factor_BX[:, 0])
+def blend_with(start: Callable[[Tensor], Tensor], images_BCHW: Tensor, factor_BX: Tensor, fill_C11: Tensor) -> Tensor:
+    """Blend what `start` makes of the images (factor 0) with themselves (1), or go beyond them."""
+    return blend(start(images_BCHW), images_BCHW, factor_BX[:, 0])
 
 
 def affine(images_BCHW: Tensor, matrix_BX: Tensor, fill_C11: Tensor, across: range, down: range) -> Tensor:
