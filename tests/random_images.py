@@ -23,7 +23,7 @@ def random_data(count: int, size: int) -> Data:
 
     train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
     test_split = Split(train_split.images[:CLASSES], train_split.labels[:CLASSES])
-    return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "")
+    return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "", size)
 
 
 def beton(data: Data, folder: Path) -> Data:

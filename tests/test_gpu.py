@@ -83,7 +83,7 @@ def trained(
 
     On a GPU no step may wait for it, but the first two of an epoch.
     """
-    data = data or Data(split(52, dense), split(20, dense), ("a", "b", "c"), (0.5,) * 3, (0.25,) * 3, "")
+    data = data or Data(split(52, dense), split(20, dense), ("a", "b", "c"), (0.5,) * 3, (0.25,) * 3, "", SIZE)
     loader = kind(data, recipe, 0, device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -162,7 +162,7 @@ def test_a_gpu_is_given_more_large_images_to_augment_at_once(monkeypatch):
     monkeypatch.setattr(cls, "apply", lambda self, images, *_: (at_once.append(len(images)), images)[1])
     images = torch.zeros((8 * 24, 3, 224, 224), dtype=torch.uint8)
     large = Split(images, torch.zeros(len(images), dtype=torch.long))
-    data = Data(large, Split(images[:1], large.labels[:1]), ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
+    data = Data(large, Split(images[:1], large.labels[:1]), ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 224)
     with pretended_gpu():
         loader = ResidentLoader(data, recipe(rand_augment="rand-m9-mstd0.5-inc1"), 0, GPU)
         assert sum(1 for _ in loader.train(0)) == 24

@@ -173,7 +173,7 @@ class Data:
         std: Standard deviation of the whole training split per channel, pixels in 0..1; never 0.
         checksum: sha256 (hex) over images and labels of `train` and `held_out`: pixels as they are here, or else
             `Split.content`.
-        side: Side of the images that a loader makes of those that are not in memory, in pixels.
+        image_size: Side of the images in pixels: here, or as a loader makes them of those that are not in memory.
         file: The .beton in which FFCV finds the images, those of `train` first.
         jpegs: It holds JPEGs of several sizes; else pixels at the final size.
     """
@@ -184,14 +184,9 @@ class Data:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     checksum: str
-    side: int = 0
+    image_size: int
     file: Path | None = None
     jpegs: bool = False
-
-    @property
-    def image_size(self) -> int:
-        """Side of the images in pixels."""
-        return self.side if self.train.images is None else self.train.images.shape[-1]
 
 
 def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:

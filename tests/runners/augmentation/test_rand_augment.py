@@ -88,7 +88,7 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
 def data(photographs) -> Data:
     images = photographs[:144].contiguous()
     split = Split(images, torch.arange(144) % 5)
-    return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "")
+    return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", images.shape[-1])
 
 
 def recipe(**fields) -> Recipe:

@@ -131,7 +131,7 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     model = model_of("convit_micro", "convit_gpsa", depth=11, gpsa_layers=10, width=16)
     pixels = torch.randint(256, (1100, 3, 16, 16), generator=stream(0, "pixels"), dtype=torch.uint8)
     held_out = Split(pixels, torch.arange(1100) % 10)
-    data = Data(held_out, held_out, tuple("abcdefghij"), (0.5,) * 3, (0.25,) * 3, "")
+    data = Data(held_out, held_out, tuple("abcdefghij"), (0.5,) * 3, (0.25,) * 3, "", 16)
     loader = ResidentLoader(data, Recipe(name="test", epochs=1, batch_size=10, lr=1e-3), 0, torch.device("cpu"))
     with torch.no_grad():
         for parameter in model.parameters():  # so that what a layer does counts

@@ -33,7 +33,7 @@ def test_flips_and_crops_move_masks_with_their_images():
     levels = split(40, 0).images
     clean, moved = Split(levels, (levels[:, 0] > 80).byte() + (levels[:, 0] > 160).byte()), 0
     recipe = Recipe(name="test", epochs=2, batch_size=8, lr=1e-2, hflip=0.5, crop_padding=2)
-    loader = ResidentLoader(Data(clean, clean, CLASSES, (0.0,) * 3, (1 / 255,) * 3, ""), recipe, 0, CPU)
+    loader = ResidentLoader(Data(clean, clean, CLASSES, (0.0,) * 3, (1 / 255,) * 3, "", SIDE), recipe, 0, CPU)
     for step, (images, masks) in enumerate(loader.train(0)):
         levels = images.round()  # normalised with mean 0 and std 1/255: the levels themselves
         padding = (levels == 0).all(1)  # no pixel of an image is black

@@ -55,7 +55,7 @@ def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int 
 
     Of 1001 test images, one of two processes has two batches, the other one.
     """
-    data = Data(split(50, 0), split(1001, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "")
+    data = Data(split(50, 0), split(1001, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "", 8)
     kind = Precise if dtype is torch.float64 else ResidentLoader
     loader = kind(data, recipe, 0, CPU, world)
     training = Training(initialised(seed + world.rank, model=model).to(dtype), recipe, loader.steps, CPU)

@@ -50,7 +50,7 @@ def data() -> Data:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (24, 3, 8, 8), generator=generator).to(torch.uint8)
     split = Split(images, torch.randint(2, (24,), generator=generator))
-    return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "")
+    return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
 
 
 @pytest.mark.parametrize("spec", [MODEL, GATED], ids=["vit", "convit"])

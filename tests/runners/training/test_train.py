@@ -37,7 +37,7 @@ def split(n: int, seed: int) -> Split:
 
 @pytest.fixture
 def data() -> Data:
-    return Data(split(50, 0), split(703, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "")
+    return Data(split(50, 0), split(703, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "", 8)
 
 
 def recipe(**fields) -> Recipe:
