@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import shlex
 import signal
 import sys
@@ -73,14 +74,24 @@ def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, m
         jobs.queued(["1_0"])
 
 
+class Slow:
+    """A function whose import takes so long that the signal comes before its end."""
+
+    def __reduce__(self):
+        return signal.raise_signal, (signal.SIGUSR2,)
+
+
 @pytest.mark.parametrize(("restarts", "code"), [("", 0), ("2", 0), ("3", 1)])
 def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restarts, code, monkeypatch):
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     for name, answer in (("preempted_current", False), ("requeue_current", True)):
         monkeypatch.setattr(task, name, lambda answer=answer: answer)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGUSR2, signal.SIGTERM)}
     with pytest.raises(SystemExit) as end:
-        task._leave(signal.SIGUSR2, None)
+        task.Task(Slow())(pickle.dumps(0))
+    for number, handler in before.items():
+        signal.signal(number, handler)
     assert end.value.code == code
 
 
