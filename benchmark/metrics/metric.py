@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor
+else:  # annotations name it, for all metrics; torch takes seconds to import
+    Tensor = Any
 
 
 class Metric(ABC):

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from vitinit.benchmark.metrics.metric import Metric
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from vitinit.benchmark.metrics.metric import Metric, Tensor
 
 
 class Top1(Metric):

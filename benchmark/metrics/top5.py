@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from vitinit.benchmark.metrics.metric import Tensor
 from vitinit.benchmark.metrics.top1 import Top1
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Top5(Top1):
