@@ -84,9 +84,9 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
         grid = lines(its, "epoch", "value", "row", axes_names, 1.6, across, **how)
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in rows}
         for row, axes in grid.axes_dict.items():
-            side = runs[row][0].spec.model.attention_side
-            if quantity.uniform and side:
-                axes.axhline(quantity.uniform(side), color="black", linewidth=0.8, linestyle=":")
+            maps = runs[row][0].spec.model.attention_maps
+            if quantity.uniform and maps:
+                axes.axhline(quantity.uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
         for text in grid.legend.get_texts():
             text.set_text(f"layer {text.get_text()}")
         meaning = said(run for its in runs.values() for run in its)

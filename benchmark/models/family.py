@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,11 +96,6 @@ class BaseModelSpec(Frozen):
     def reads_patches(self) -> bool:
         """Return True if the classifier depends on the patches of the last layer."""
         return True
-
-    @property
-    def attention_side(self) -> int | None:
-        """Side of the tokens that all layers attend between; None as of `attention_maps`."""
-        return None if self.attention_maps is None else math.isqrt(self.attention_maps[2])
 
     @property
     def gated_layers(self) -> int:
