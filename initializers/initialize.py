@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -36,21 +36,13 @@ MEANT: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
 """By model, tensors that the last method has changed or wants to stay untrained: no warnings of `vitinit.check`."""
 
 
-@dataclass(frozen=True)
-class Applied:
-    """Result of applying base and method."""
-
-    changed: list[list[str]]
-    """Names of the parameters and buffers that each of them changed."""
-    aim: Aim | None
-    """Attention that the last of them aims at."""
-    seconds: float
-
-
 def apply(
     model: nn.Module, parts: Sequence[Initializer], stream: Callable[[str], torch.Generator], job: Job
-) -> Applied:
+) -> tuple[list[list[str]], Aim | None, float]:
     """Check all parts, then apply them one after the other, to the copy that `scratch` gives.
+
+    Returns:
+        Names of the parameters and buffers that each part changed, attention that the last one aims at, and seconds.
 
     Raises:
         VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
@@ -96,7 +88,7 @@ def apply(
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
     if aim is not None and not aim.targets_LHNN.any():
         raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
-    return Applied(changed, aim, seconds)
+    return changed, aim, seconds
 
 
 def initialize(
@@ -141,13 +133,15 @@ def initialize(
         return found
 
     with scratch(model) as copied:
-        applied = apply(copied, parts, stream, replace(job or Job(), diagnose=diagnose, note=placebo.append))
+        changed, aim, seconds = apply(
+            copied, parts, stream, replace(job or Job(), diagnose=diagnose, note=placebo.append)
+        )
     for part in parts:
         part.freeze(model)
-    layers, aim = attention_layers(model) if measure else [], applied.aim
+    layers = attention_layers(model) if measure else []
     report: dict[str, Any] = {
-        "seconds": applied.seconds - sum(measuring),
-        "method_parameters": applied.changed[1] if method is not None else [],
+        "seconds": seconds - sum(measuring),
+        "method_parameters": changed[1] if method is not None else [],
         "placebo": placebo[0] if placebo else None,
         "start": diagnose(model),
         "norms": [

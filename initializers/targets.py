@@ -10,7 +10,7 @@ from torch import Tensor
 FIXED_OFFSETS = [4, 1, 5, 3, 7, 0, 2, 6, 8]
 """Order of the nine offsets k in arXiv 2505.19985's code: centre, up, right, left, down, corners."""
 
-Offset = tuple[int, int]
+Offset = tuple[float, float]
 
 Control = Literal["none", "shuffled_rows", "constant_offset", "random_binary"]
 
@@ -78,8 +78,3 @@ def target_matrices(grid: tuple[int, int], positions_HN2: Tensor) -> Tensor:
     inside_HN, key_HN = target_keys(grid, positions_HN2)
     targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[-1])
     return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())
-
-
-def impulse_targets(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
-    """H of an impulse initialisation: heads x N x N, 1 where key = query + offset."""
-    return target_matrices(grid, target_positions(grid, offsets))

@@ -18,6 +18,7 @@ from vitinit.initializers.adapters import Family, families, layer_scales
 from vitinit.initializers.attention import HELP, AttentionLayer, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
+from vitinit.initializers.threads import one_thread
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
@@ -36,6 +37,14 @@ def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -
     At std 0.02 the cut is at 100 standard deviations: a plain normal in effect.
     """
     tensor.copy_(nn.init.trunc_normal_(torch.empty(tensor.shape), std=std, generator=generator))
+
+
+def singular_vectors(rows: int, columns: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """U and V^T of a Gaussian matrix, float64: orthonormal, as many as the shorter side."""
+    drawn = torch.empty(rows, columns).normal_(generator=generator)
+    with one_thread():
+        u, _, vh = torch.linalg.svd(drawn.double(), full_matrices=False)
+    return u, vh
 
 
 def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
@@ -268,6 +277,6 @@ class WholeModel(Initializer):
                 held.copy_(values)
 
 
-def draw_xavier_uniform_(weight_OI: Tensor, generator: torch.Generator) -> None:
-    """Fill with U(+-sqrt(6 / (inputs + outputs)))."""
-    draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
+def draw_xavier_uniform_(weight: Tensor, generator: torch.Generator) -> None:
+    """Fill with U(+-sqrt(6 / (inputs + outputs))), a convolution's as a Linear's."""
+    draw_uniform_(weight, math.sqrt(6 / (len(weight) + weight[0].numel())), generator)

@@ -262,10 +262,10 @@ def initialize(
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         remarks = []
         job = Job(training_images=None if images is None else _training_images(copied, images, seed))
-        applied = apply(copied, parts, lambda name: stream(seed, name), job)
+        changed, aim, _ = apply(copied, parts, lambda name: stream(seed, name), job)
         mass = uniform = None
-        if applied.aim is not None:
-            mass, uniform = on_pseudo_input(copied, applied.aim).mass, 1 / applied.aim.targets_LHNN.shape[-1]
+        if aim is not None:
+            mass, uniform = on_pseudo_input(copied, aim).mass, 1 / aim.targets_LHNN.shape[-1]
             if mass < 2 * uniform and parts[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
         remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
@@ -287,7 +287,7 @@ def initialize(
             for inner in module.modules():
                 vars(inner)["_is_hf_initialized"] = True
     if method is not None:
-        MEANT[model] = {*applied.changed[-1], *untrained}
+        MEANT[model] = {*changed[-1], *untrained}
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
     return Report(
         model=type(model).__name__,

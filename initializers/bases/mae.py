@@ -49,9 +49,7 @@ class Mae(WholeModel):
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
         pytorch_default_(module, generator)
-        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
-        draw_xavier_uniform_(weight_OI, generator)
-        module.weight.copy_(weight_OI.view(module.weight.shape))
+        draw_xavier_uniform_(module.weight, generator)
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """N(0, 0.02^2)."""

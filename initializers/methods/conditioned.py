@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.registry import Initializer, Job, Part, register
-from vitinit.initializers.threads import one_thread
+from vitinit.initializers.whole_model import singular_vectors
 
 
 @register
@@ -42,13 +42,6 @@ class Conditioned(Initializer):
             heads, features, width = layer.query_HdD.shape
             for weight_HdD in (layer.query_HdD, layer.key_HdD):
                 for weight_dD in weight_HdD:
-                    weight_dD.copy_(semi_orthogonal(features, width, generator))
+                    u, vh = singular_vectors(features, width, generator)
+                    weight_dD.copy_(u @ vh)
             layer.value_DD.copy_(torch.eye(features, width).repeat(heads, 1))
-
-
-def semi_orthogonal(rows: int, columns: int, generator: torch.Generator) -> Tensor:
-    """Uniformly distributed among the matrices with orthonormal rows, or columns where these are fewer."""
-    drawn = torch.empty(rows, columns).normal_(generator=generator)
-    with one_thread():
-        u, _, vh = torch.linalg.svd(drawn.double(), full_matrices=False)
-        return (u @ vh).float()

@@ -12,7 +12,7 @@ from torch import nn
 from vitinit.initializers.attention import attention_layers, family, token_grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, register
-from vitinit.initializers.targets import impulse_targets
+from vitinit.initializers.targets import target_matrices, target_positions
 from vitinit.initializers.whole_model import draw_trunc_normal_
 
 
@@ -102,5 +102,6 @@ class ConvitGpsa(Initializer):
             layer.value_DD.copy_(torch.eye(layer.value_DD.shape[0]))
         if side % 2 == 0:
             return None
-        targets_HNN = impulse_targets(token_grid(model), [(int(dy), int(dx)) for dy, dx in offsets])
+        grid = token_grid(model)
+        targets_HNN = target_matrices(grid, target_positions(grid, offsets))
         return Aim(targets_HNN.expand(len(gpsa), *targets_HNN.shape))

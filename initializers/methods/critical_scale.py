@@ -9,7 +9,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import nn
 
-from vitinit.initializers.attention import AttentionLayer, attention_layers, token_grid
+from vitinit.initializers.attention import attention_layers, seen_grids
 from vitinit.initializers.registry import Initializer, Job, Part, register
 from vitinit.initializers.whole_model import draw_normal_
 
@@ -36,19 +36,13 @@ class CriticalScale(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries and keys, whose logits do not depend on W_q and W_k's size, and unknown grids."""
-        for layer in self.attention_of(model, plain_logits=True):
-            _keys(model, layer)
+        self.attention_of(model, plain_logits=True)
+        seen_grids(model)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Draw W_q and W_k of every attention layer."""
-        for layer in attention_layers(model):
-            width = layer.query_HdD.shape[-1]
-            std = (self.beta * math.log(_keys(model, layer)) ** 0.5 / width) ** 0.5
+        for layer, grid in zip(attention_layers(model), seen_grids(model), strict=True):
+            std = (self.beta * math.log(math.prod(grid)) ** 0.5 / layer.query_HdD.shape[-1]) ** 0.5
             for weight in (layer.query_HdD, layer.key_HdD):
                 draw_normal_(weight, std, generator)
-
-
-def _keys(model: nn.Module, layer: AttentionLayer) -> int:
-    """Return the number of patches that a query of a layer attends to."""
-    return math.prod(layer.window or token_grid(model))

@@ -14,7 +14,7 @@ from vitinit.initializers.adapters import kind_of
 from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
-from vitinit.initializers.threads import one_thread
+from vitinit.initializers.whole_model import singular_vectors
 
 
 @register
@@ -81,11 +81,9 @@ class Lsuv(Initializer):
 
 
 def orthonormal(shape: torch.Size, generator: torch.Generator) -> Tensor:
-    """Rows (what leads to one output) orthonormal, or columns where these are fewer; from the SVD of a Gaussian."""
-    drawn = torch.empty(shape[0], shape[1:].numel()).normal_(generator=generator)
-    with one_thread():
-        u, _, vh = torch.linalg.svd(drawn.double(), full_matrices=False)
-    return (u if u.shape == drawn.shape else vh).float().view(shape)
+    """Rows (what leads to one output) orthonormal, or columns where these are fewer."""
+    u, vh = singular_vectors(shape[0], shape[1:].numel(), generator)
+    return (u if u.numel() == shape.numel() else vh).float().view(shape)
 
 
 Layer = nn.Linear | nn.Conv2d

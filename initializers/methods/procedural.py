@@ -81,7 +81,8 @@ class Procedural(Initializer):
         own = [parameter.requires_grad_() for parameter in trained.parameters()]
         device = own[0].device
         symbols_KD, places_ND = (
-            _directions(count, width, generator).to(device) for count in (2 * self.kinds + 1, tokens)
+            (NORM * functional.normalize(torch.randn(count, width, generator=generator))).to(device)
+            for count in (2 * self.kinds + 1, tokens)
         )
         limit = width**-0.5
         head_KD = torch.empty(2 * self.kinds, width).uniform_(-limit, limit, generator=generator).to(device)
@@ -140,10 +141,6 @@ def brackets(count: int, length: int, kinds: int, share: float, generator: torch
         stack_SN[row_S, depth_S] = torch.where(opens_S, kind_S, stack_SN[row_S, depth_S])
         depth_S += torch.where(opens_S, 1, -1)
     return string_SN
-
-
-def _directions(count: int, width: int, generator: torch.Generator) -> Tensor:
-    return NORM * functional.normalize(torch.randn(count, width, generator=generator), dim=-1)
 
 
 def _called(block: Any, x_BND: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import distances
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
-from vitinit.initializers.targets import impulse_targets
+from vitinit.initializers.targets import target_matrices, target_positions
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
@@ -48,7 +48,8 @@ def images_of(count: int) -> torch.Tensor:
 
 
 def test_mass_counts_only_queries_whose_target_is_inside():
-    targets_HNN = impulse_targets((SIDE, SIDE), [(0, 1), (0, 0)])
+    grid = (SIDE, SIDE)
+    targets_HNN = target_matrices(grid, target_positions(grid, [(0, 1), (0, 0)]))
     maps_HNN = torch.full((2, SIDE**2, SIDE**2), 1 / SIDE**2)
     maps_HNN[0] = targets_HNN[0] * 0.5 + 0.5 * torch.eye(SIDE**2)
     assert target_mass(maps_HNN[None], targets_HNN[None].bool()).tolist() == [[0.5, 1 / SIDE**2]]
