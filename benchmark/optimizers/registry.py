@@ -54,7 +54,7 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
     matrices; all else is left to its AdamW, positions and the class token too.
 
     Raises:
-        VitinitError: there is no such optimiser, or the recipe asks for what it, or the model, has not.
+        VitinitError: the recipe asks for what the optimiser, or the model, has not.
     """
     from timm.optim import create_optimizer_v2, get_optimizer_info
 
