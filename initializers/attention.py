@@ -95,11 +95,6 @@ class AttentionLayer:
         return any(found(self.module, path) is not None for path in (self.kind.query_norm, self.kind.key_norm))
 
     @property
-    def proj_follows(self) -> bool:
-        """True where W_proj reads the output of the heads, with no norm and no gate between."""
-        return all(found(self.module, path) is None for path in self.kind.before_proj)
-
-    @property
     def beside(self) -> dict[str, nn.Linear]:
         """The Linears of the block that are no part of attention, by their names in the model.
 

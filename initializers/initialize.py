@@ -201,10 +201,10 @@ def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> li
     """Mean attention at each (row, column) offset: heads x (2r+1) x (2r+1), r = radius, or side - 1 if that is less."""
     rows, columns = grid
     r = min(radius, rows - 1, columns - 1)
-    maps_HRC = torch.zeros(attention_HNN.shape[0], 2 * r + 1, 2 * r + 1)
-    attention = attention_HNN.detach().cpu().view(-1, rows, columns, rows, columns)
-    for i, down in enumerate(range(-r, r + 1)):
-        for j, right in enumerate(range(-r, r + 1)):
-            # the diagonal of (query row, key row) at distance `down`, then likewise for the columns
-            maps_HRC[:, i, j] = attention.diagonal(down, 1, 3).diagonal(right, 1, 2).mean(dim=(1, 2))
-    return maps_HRC.double().round(decimals=6).tolist()
+    steps, attention = range(-r, r + 1), attention_HNN.detach().cpu().view(-1, rows, columns, rows, columns)
+    # the diagonal of (query row, key row) at distance `down`, then likewise for the columns
+    rows_HC = [
+        torch.stack([attention.diagonal(down, 1, 3).diagonal(right, 1, 2).mean(dim=(1, 2)) for right in steps], 1)
+        for down in steps
+    ]
+    return torch.stack(rows_HC, 1).double().round(decimals=6).tolist()

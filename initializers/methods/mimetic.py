@@ -8,6 +8,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Tensor, nn
 
+from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import AttentionLayer, attention_layers
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, Part, register
@@ -63,7 +64,8 @@ class Mimetic(Initializer):
                     f"method 'mimetic': {type(model).__name__} normalises queries and keys ({layer.name}), so that "
                     "W_q^T W_k has no size of its own; parts='vo' sets W_v and W_proj alone"
                 )
-            if self.parts != "qk" and not layer.proj_follows:
+            between = [path for path in layer.kind.before_proj if found(layer.module, path) is not None]
+            if self.parts != "qk" and between:
                 raise VitinitError(
                     f"method 'mimetic': {type(model).__name__} has a norm or a gate between W_v and W_proj "
                     f"({layer.name}), so that their product is no value path; parts='qk' sets W_q and W_k alone"
