@@ -86,21 +86,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Layer:
-    """Numbers of a block, in the order of the forward pass; None where there is nothing to measure."""
-
-    name: str
-    stream: float
-    """Root mean square of its input."""
-    cosine: float
-    """Mean cosine between two tokens of its input."""
-    logits: float | None
-    """Standard deviation of a row of attention logits, of the head where it is largest."""
-    gradient: float
-    """Norm of the gradient of its parameters."""
-
-
-@dataclass(frozen=True)
 class Check:
     """Report of `check`: `print` shows a page; `findings` are empty for a sound model."""
 
@@ -110,7 +95,6 @@ class Check:
     classes: int
     loss: float
     """Cross-entropy at the start."""
-    layers: tuple[Layer, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -119,19 +103,15 @@ class Check:
         return not self.findings
 
     def __str__(self) -> str:
-        """Return the page: verdict, warnings, numbers by layer."""
+        """Return the page: verdict, images and loss, warnings."""
         kinds = ", ".join(one.key for one in self.findings)
-        lines = [
-            f"{self.model}: {f'{len(self.findings)} warnings: {kinds}' if kinds else 'sound at the start'}",
-            f"{self.images}: loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
-            *(f"{one.key}: {one.where}: {one.what}; usually helps: {one.mend}" for one in self.findings),
-        ]
-        if self.layers:
-            lines.append(f"{'':<30}{'rms':>10}{'cosine':>10}{'logits':>10}{'gradient':>10}")
-        for layer in self.layers:
-            cells = (layer.stream, layer.cosine, layer.logits, layer.gradient)
-            lines.append(f"{layer.name[-29:]:<30}" + "".join(f"{'-' if x is None else f'{x:.3g}':>10}" for x in cells))
-        return "\n".join(lines)
+        return "\n".join(
+            [
+                f"{self.model}: {f'{len(self.findings)} warnings: {kinds}' if kinds else 'sound at the start'}",
+                f"{self.images}: loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
+                *(f"{one.key}: {one.where}: {one.what}; usually helps: {one.mend}" for one in self.findings),
+            ]
+        )
 
 
 Found = Iterator[tuple[str, str, str]]
@@ -140,7 +120,7 @@ Logits = tuple[str, int, float, bool]
 """Logits of a softmax: block, keys, standard deviation of a row, and whether all images have the same."""
 
 
-def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None, seed: int = 0) -> Check:
+def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None) -> Check:
     """Check whether a classifier of images is sound before it is trained, and say what its start is.
 
     It looks at values of tensors, and runs the model on one batch: loss, attention logits, tokens and gradients by
@@ -153,10 +133,9 @@ def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | N
         model: on any device, before it is compiled, sharded or wrapped for several processes.
         images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
         image_size: side of random images; by default the model's own, or 224.
-        seed: of all random numbers.
 
     Returns:
-        A page to print, with `findings` (warnings) and `layers`; `sound` without warnings.
+        A page to print, with `findings` (warnings); `sound` without any.
 
     Raises:
         VitinitError: one line: why the model cannot be run, and what can be done.
@@ -166,34 +145,29 @@ def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | N
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return _check(copy_of(model).eval(), MEANT.get(model), images, seed, image_size)
+        return _check(copy_of(model).eval(), MEANT.get(model), images, image_size)
 
 
-def _check(model: Any, meant: set[str] | None, images: Tensor | None, seed: int, size: int | None) -> Check:
-    images_BCHW = _drawn_images(model, seed, size) if images is None else images[:GIVEN].detach().float()
+def _check(model: Any, meant: set[str] | None, images: Tensor | None, size: int | None) -> Check:
+    images_BCHW = _drawn_images(model, size) if images is None else images[:GIVEN].detach().float()
     said = f"{len(images_BCHW)}{' random' * (images is None)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
     images_BCHW = images_BCHW.to(next(model.parameters()).device)
     streams: dict[str, tuple[float, float]] = {}
     softmaxes: list[Logits] = []
     logits = _watched(_of_batch_statistics(model), images_BCHW, streams, softmaxes)
     count = logits.shape[1]
-    labels_B = torch.randint(count, (len(logits),), generator=stream(seed, "check/labels")).to(logits.device)
+    labels_B = torch.randint(count, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
     heads = classifiers(model)
     found = [*_tensors(model, heads, meant or set()), *_streams(streams)]
     found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
     found += _attention(softmaxes) if meant is None else ()
-    _stand_in(model, seed)
+    _stand_in(model)
     again = _run(_of_batch_statistics(model), images_BCHW)
     if again.requires_grad:
         F.cross_entropy(again, labels_B).backward()
     if math.isfinite(loss):
         found += [*_gradients(model), *_dependences(model.eval(), images_BCHW)]
-    layers = []
-    for name, (rms, cosine) in streams.items():
-        norms = [float(one.grad.norm()) for one in model.get_submodule(name).parameters() if one.grad is not None]
-        stds = [std for block, _, std, _ in softmaxes if block == name]
-        layers.append(Layer(name, rms, cosine, max(stds, default=None), math.hypot(*norms)))
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key, where, what in found:
         places[key].append((where, what))
@@ -201,20 +175,20 @@ def _check(model: Any, meant: set[str] | None, images: Tensor | None, seed: int,
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    return Check(type(model).__name__, said, count, loss, tuple(layers), findings)
+    return Check(type(model).__name__, said, count, loss, findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
 
 
-def _drawn_images(model: nn.Module, seed: int, size: int | None) -> Tensor:
+def _drawn_images(model: nn.Module, size: int | None) -> Tensor:
     """Random images, coarse and fine, from -1 to 1, of the size that the model names."""
     first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
     channels = first.in_channels if first else 3
     named = (getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size"))
     side = size or next(filter(None, named), SIDE)
     height, width = side if isinstance(side, tuple | list) else (side, side)
-    generator = stream(seed, "check/images")
+    generator = stream(0, "check/images")
     fine = torch.rand(DRAWN, channels, height, width, generator=generator)
     coarse = torch.rand(DRAWN, channels, max(2, height // 16), max(2, width // 16), generator=generator)
     return fine + F.interpolate(coarse, (height, width), mode="bilinear") - 1
@@ -291,12 +265,12 @@ def _watched(
 
 
 @torch.no_grad()
-def _stand_in(model: nn.Module, seed: int) -> None:
+def _stand_in(model: nn.Module) -> None:
     """Replace zeros that training changes: matrices by small noise, scales of branches by 1.
 
     Norms scale branches where several are zero.
     """
-    generator = stream(seed, "check/zeros")
+    generator = stream(0, "check/zeros")
     zeros = [
         (model.get_submodule(name.rpartition(".")[0]), one)
         for name, one in model.named_parameters()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from vitinit.initializers.adapter import Adapter, Attention, Normal, Part, fused, linear
     from vitinit.initializers.adapters import register, unregister
-    from vitinit.initializers.check import Check, Finding, Layer, check
+    from vitinit.initializers.check import Check, Finding, check
     from vitinit.results import Run, epochs, load, records
     from vitinit.studies import StudyResults, run, study
 
@@ -42,7 +42,6 @@ __all__ = [
     "Check",
     "Finding",
     "Known",
-    "Layer",
     "Normal",
     "Part",
     "Report",
@@ -67,7 +66,7 @@ WIDTH = 80
 
 
 HOMES = {
-    "initializers.check": ("Check", "Finding", "Layer", "check"),
+    "initializers.check": ("Check", "Finding", "check"),
     "initializers.adapter": ("Adapter", "Attention", "Normal", "Part", "fused", "linear"),
     "initializers.adapters": ("register", "unregister"),
     "results": ("Run", "epochs", "load", "records"),

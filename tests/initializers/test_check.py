@@ -210,36 +210,13 @@ def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name: s
     assert {one.key for one in vitinit.check(zoo.build(name).train(), images()).findings} == true
 
 
-def test_the_numbers_are_those_of_the_model() -> None:
-    """Loss, and by block size and likeness of tokens, logits and gradients, against loops over what hooks see."""
+def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it() -> None:
     model, given = sound().eval(), images()
-    inputs: list[Tensor] = []
-    for block in model.blocks:
-        block.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))
     loss = F.cross_entropy(model(given), torch.randint(10, (8,), generator=stream(0, "check/labels")))
-    loss.backward()
     report = vitinit.check(model, given)
     assert (report.loss, report.classes) == (pytest.approx(loss.item(), rel=1e-5), 10)
-    for layer, block, x_BND in zip(report.layers, model.blocks, inputs[:4], strict=True):
-        unit_BND = x_BND / x_BND.norm(dim=-1, keepdim=True)
-        cosines_BNN = unit_BND @ unit_BND.mT
-        between = cosines_BNN[:, ~torch.eye(x_BND.shape[1], dtype=torch.bool)]
-        q, k, _ = block.attn.qkv(block.norm1(x_BND)).reshape(8, -1, 3, 4, 12).permute(2, 0, 3, 1, 4)
-        spread_H = (q @ k.mT * 12**-0.5).std(-1, correction=0).mean((0, 2))
-        gradient = math.hypot(*(float(one.grad.norm()) for one in block.parameters()))
-        expected = x_BND.square().mean().sqrt(), between.mean(), spread_H.detach().max(), gradient
-        assert [layer.stream, layer.cosine, layer.logits, layer.gradient] == pytest.approx(
-            [*map(float, expected)], rel=1e-4
-        )
-    page = str(report).splitlines()
-    assert page[:2] == [
-        "VisionTransformer: sound at the start",
-        f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303.",
-    ]
-    assert page[-1].split() == [
-        "blocks.3",
-        *(f"{x:.3g}" for x in (layer.stream, layer.cosine, layer.logits, layer.gradient)),
-    ]
+    page = f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303."
+    assert str(report).splitlines() == ["VisionTransformer: sound at the start", page]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
