@@ -213,7 +213,7 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
             "is_cuda": property(lambda tensor: tensor in gpu.here),
             "is_cpu": property(lambda tensor: tensor not in gpu.here),
             "is_pinned": lambda tensor: tensor in gpu.pinned,
-            "pin_memory": lambda tensor: gpu.pinned.add(tensor.clone()),
+            "pin_memory": lambda tensor: tensor if tensor in gpu.pinned else gpu.pinned.add(tensor.clone()),
             "numpy": to_numpy,
             "tolist": to_list,
             "__deepcopy__": deepcopied,

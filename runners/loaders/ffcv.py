@@ -149,13 +149,14 @@ class Reading(EpochIterator):
             self.failure = error
 
     def run_pipeline(self, b_ix: int, batch_indices: np.ndarray, batch_slot: int, cuda_event: Any) -> Tensor:
-        """One batch, uint8, B x S x S x 3, in the thread. Unless it is page-locked, FFCV writes into it again."""
+        """One batch, uint8, B x S x S x 3, in the thread. Unless it is for a GPU, FFCV writes into it again."""
         if self.terminate_event.is_set():
             raise StopIteration  # as FFCV itself ends its thread
         images_BHWC: np.ndarray
         (images_BHWC,) = super().run_pipeline(b_ix, batch_indices, batch_slot, cuda_event)
         images = torch.from_numpy(images_BHWC)
-        return images.pin_memory() if self.pins else images
+        # not `pin_memory`: where there is a GPU FFCV's own memory is page-locked, and torch would not copy it
+        return torch.empty_like(images, pin_memory=True).copy_(images) if self.pins else images
 
     def next(self) -> Tensor:
         """The next batch, uint8, B x 3 x S x S; there must be one."""

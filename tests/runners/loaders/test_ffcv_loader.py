@@ -109,6 +109,17 @@ def test_pixels_and_labels_are_those_of_the_resident_loader(images, data_dir):
     assert all(torch.equal(*pair) for pair in kept), "FFCV's memory is used again"
 
 
+def test_batches_for_a_gpu_are_not_written_into_again(images, data_dir, monkeypatch):
+    """There FFCV's memory is page-locked, so that torch's `pin_memory` gives the same memory."""
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch, "empty_like", lambda tensor, pin_memory=False: empty_like(tensor))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    loader = make_loader(load_beton(images, SIZE, data_dir), recipe(), 3, CPU)
+    loader.pins = True
+    kept = [(batch.clone(), batch) for batch in loader.read("train", torch.arange(390).split(30))]
+    assert all(torch.equal(*pair) for pair in kept)
+
+
 def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_on(images, data_dir):
     everything = recipe(batch_size=50, **EVERYTHING)
     expected = list(make_loader(load(images, SIZE, data_dir), everything, 3, CPU).train(2))
