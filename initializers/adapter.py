@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from pydantic import ConfigDict, NonNegativeFloat, ValidationError, model_validator
+from pydantic import NonNegativeFloat, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 from pydantic_core import ArgsKwargs
 from torch import nn
@@ -22,7 +22,7 @@ Type = str | type[nn.Module]
 """A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""
 
 
-@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))
+@dataclass(frozen=True)
 class Description:
     """Data whose fields are checked where it is made. VitinitError: says which field, and what it may be."""
 
@@ -59,7 +59,7 @@ def fused(weight: str, bias: str, of: int = 3) -> tuple[Part, ...]:
     return tuple(Part(weight, bias, index, of) for index in range(of))
 
 
-@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))
+@dataclass(frozen=True)
 class Attention(Description):
     """Paths to the parameters that methods set in a type of attention module. Paths begin at the module.
 
@@ -103,7 +103,7 @@ for position embeddings and class tokens; or not at all, because the library's o
 belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
 
 
-@dataclass(frozen=True, config=ConfigDict(arbitrary_types_allowed=True))
+@dataclass(frozen=True)
 class Adapter(Description):
     """A model family."""
 

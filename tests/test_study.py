@@ -22,7 +22,7 @@ ASKED = {
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
-    root = tmp_path_factory.mktemp("results")
+    root = tmp_path_factory.mktemp("of") / "many" / "results"
     return vitinit.run(**ASKED, results=root, device="cpu")
 
 

@@ -64,6 +64,11 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand():
     assert stats.detectable(3, noise.interval(pair)) == pytest.approx(quantiles * np.sqrt(2))
 
 
+def test_one_degree_of_freedom_is_enough_to_pool():
+    noise = stats.pooled([series([1.0, 2.0]), series([4.0, 9.0])])  # differences 3 and 7, of standard deviation sqrt(8)
+    assert (noise.std, noise.df) == (pytest.approx(2.0), 1)
+
+
 def test_pooled_over_two_rows_it_is_the_paired_t_test_over_common_seeds():
     ours, theirs = series(RNG.normal(1, size=6), [0, 1, 2, 3, 4, 9]), series(RNG.normal(size=6), [0, 1, 2, 3, 4, 7])
     noise, pair = stats.pooled([ours, theirs]), stats.paired(ours, theirs)

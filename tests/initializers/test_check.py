@@ -123,10 +123,10 @@ ILL: dict[str, tuple[Change, str, str]] = {
         "odd-one-out",
         "blocks.1.mlp.fc2.weight: its st",
     ),
-    "head of std 1": (
-        lambda m: normal(m.head.weight, 1.0),
+    "head of std 0.65": (
+        lambda m: normal(m.head.weight, 0.65),
         "loss-above-chance",
-        "head: loss 3.95, ln 10 = 2.3: logits have a standard deviation of 3.1",
+        "head: loss 2.95, ln 10 = 2.3: logits have a standard deviation of 2.01",
     ),
     "norm at zero": (
         weight("blocks.1.norm1.weight", torch.zero_),

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from small_models import VIT, differing, generator, model, state
+from torch import nn
 
 from vitinit.initializers import registry
+from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods import procedural
 from vitinit.initializers.registry import Job
 
@@ -35,6 +37,24 @@ def test_brackets_close_in_the_reverse_order_of_their_opening(length: int) -> No
                 assert stack.pop() == symbol - kinds
         assert len(stack) == length % 2
     assert deepest > 4
+
+
+class Called(nn.Module):
+    """A block that wants more than tokens."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.attn, self.given = block.attn, block
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        return self.given(x) * scale
+
+
+def test_a_block_that_takes_more_than_tokens_is_refused() -> None:
+    m = model(VIT)
+    m.blocks[1] = Called(m.blocks[1])
+    with pytest.raises(VitinitError, match="is in a block that does not take and return these"):
+        registry.build("procedural", FEW).check(m)
 
 
 def test_the_first_step_is_adamws_and_of_blocks_alone() -> None:

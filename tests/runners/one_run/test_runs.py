@@ -41,6 +41,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
     whole, resumed = on_device(tmp_path / "whole"), on_device(tmp_path / "resumed")
     carry_out(cell, whole, Stop())
+    assert not claims.folder(whole.root, "faults", cell.run_id).exists(), "of a finished run only its record is left"
     stopped_after(1, cell, resumed)
     kept = path.read_bytes()
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
