@@ -5,10 +5,12 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
 
+from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.stop import Stopped
@@ -120,3 +122,24 @@ def test_what_differs_is_counted_and_told_with_what_may_explain_it(recorded):
     assert alone.verdict.endswith("; nothing recorded explains it")
     on_gpu = altered(recorded, execution={**recorded.execution, "device": "cuda"})
     assert compare(recorded, on_gpu).causes == ["execution.device", "a GPU without --deterministic"]
+
+
+def near(then: Any, now: Any, where: str = "") -> list[str]:
+    """Places where two records differ by more than rounding may."""
+    if isinstance(then, dict):
+        return [place for key in then for place in near(then[key], now.get(key), f"{where}.{key}")]
+    if isinstance(then, list | tuple):
+        pairs = list(zip(then, now, strict=True))
+        return [place for number, pair in enumerate(pairs) for place in near(*pair, f"{where}.{number}")]
+    same = now == pytest.approx(then, rel=0.01, abs=1e-3) if isinstance(then, float) else now == then
+    return [] if same else [f"{where}: {then} then, {now} now"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", ["Imp.-3", "ConViT"])
+def test_committed_records_of_other_machines_are_repeated_up_to_rounding(row, tmp_path):
+    done = Store(ROOT / "results/reference").read("small").done.values()
+    then = next(one for one in done if (one.row, one.spec.dataset.name, one.spec.seed) == (row, "digits", 0))
+    now = repeat(then, execution(then), tmp_path, tmp_path, MagicMock())
+    parts = ("history", "probes", "init", "masked", "dataset", "parameters")
+    assert near(*({part: record.without_times()[part] for part in parts} for record in (then, now))) == []
