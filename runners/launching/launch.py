@@ -161,10 +161,9 @@ def _setting(
     if device == "cuda":
         gpus = job.gpus if job else len(gpu_slots())
     # one run a core, where small models train fastest, or one a GPU; one of several processes has its job to itself
-    workers = options.workers or (1 if tasks > 1 else gpus or cpus)
+    workers = options.workers or (1 if tasks > 1 or executor == "inline" else gpus or cpus)
     if tasks > 1 and workers > 1:
         raise VitinitError(f"--workers {workers}: the {tasks} processes of a job carry out one run at a time")
-    inline = executor == "inline"
     return (
         job,
         workers,
@@ -174,7 +173,7 @@ def _setting(
             data_dir=datasets.data_dir(options.data_dir).absolute(),
             execution=Execution(
                 device=device,
-                threads=max(1, cpus // (1 if inline else workers)),
+                threads=max(1, cpus // workers),
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
@@ -187,7 +186,7 @@ def _setting(
             probes=options.probes,
             keep_maps=options.keep_maps,
             track=checked(options.track or ()),
-            sharing=1 if inline else -(-workers // max(1, gpus)),
+            sharing=-(-workers // max(1, gpus)),
         ),
     )
 

@@ -94,6 +94,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == (1 if to == "run" else 130), out + err
     assert "same command resumes" in " ".join(out.split())
+    assert ": stopped, SIG" in " ".join(out.split())
     assert err == ""
     until_gone(offspring)
     (saved,) = run.glob("step-*.ckpt")

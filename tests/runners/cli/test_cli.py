@@ -20,6 +20,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.cli import __main__ as entry
+from vitinit.runners.launching import launch
 
 TINY = {
     "title": "tiny",
@@ -53,6 +54,13 @@ MINE = ("--only", "row=Kaiming*", "--executor", "inline")
 def _flags_and_folder_as_before(undisturbed):
     yield
     set_flags(Execution("cpu", 1, "inline"))
+
+
+def test_runs_beside_one_another_share_the_cores(tmp_path, vitinit, monkeypatch):
+    monkeypatch.setattr(launch, "cores", lambda: 4)
+    grid = write(tmp_path / "tiny.yaml", TINY)
+    assert vitinit("run", grid, "--executor", "local", "--workers", "2", "--device", "cpu", "--results", "out")[0] == 0
+    assert [record.execution["threads"] for record in Store("out").read("tiny").done.values()] == [2, 2]
 
 
 def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, monkeypatch):
