@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
         ("-m vitinit.runners.cli --help", "torch pandas matplotlib"),
         (
             f"-m vitinit.analysis.tables --results {shlex.quote(str(ROOT))}/results/reference --study small",
-            "torch timm matplotlib",
+            "torch timm",
         ),
     ],
 )

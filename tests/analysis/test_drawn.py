@@ -51,11 +51,6 @@ def texts(figure: Any) -> Iterator[str]:
         yield from (text.get_text() for text in legend.get_texts())
 
 
-def digest(data: Any) -> str:
-    """Digest of data times 1 + 1e-9: the seventh digit of many means is a 5, which last bits would round up or down."""
-    return style.digest(data.assign(**(data.select_dtypes("floating") * (1 + 1e-9))))[:12]
-
-
 def drawn() -> str:
     """A line for each figure: its file, the digest of its data, and its texts."""
     lines = []
@@ -70,7 +65,7 @@ def drawn() -> str:
                             re.sub(r"\s+", " ", text) for text in texts(grid.figure) if re.search(r"[^\W\d]", text)
                         ]
                         where = f"{study.name} over {baseline or 'own bases'} | {file}"
-                        lines.append(f"{where} | {digest(grid.data)} | {' / '.join(dict.fromkeys(words))}\n")
+                        lines.append(f"{where} | {style.digest(grid.data)[:12]} | {' / '.join(dict.fromkeys(words))}\n")
                         plt.close(grid.figure)
     return "".join(lines)
 

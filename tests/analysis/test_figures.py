@@ -13,7 +13,7 @@ from tests.synthetic_masks import dense
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import panels
+from vitinit.analysis.figures.style import digest, panels
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
 
@@ -71,6 +71,13 @@ def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> Non
     assert written[0] == written[1]
     assert written[0].keys() == {f"accuracy.{end}" for end in ("pdf", "png", "csv")}
     assert pd.read_csv(tmp_path / "one/accuracy.csv")["score"].tolist() == [10, 20]
+
+
+def test_a_picture_is_not_stale_for_the_last_bit_of_a_mean() -> None:
+    """Means of numbers that records hold to five digits end in ties at the sixth."""
+    either = [pd.DataFrame({"mean": [4.13036 + 5e-6 + bit]}) for bit in (-8e-16, 8e-16, 1e-5)]
+    first, second, other = map(digest, either)
+    assert first == second != other
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -174,7 +174,7 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None
         THEIRS.format(
             name="digits"
         ): "two datasets are called 'digits': in vitinit.benchmark.datasets.digits.DIGITS and in ",
-        THEIRS.format(name="unread").replace("def read(", "def look("): "cannot be loaded: .* read",
+        THEIRS.format(name="unread").replace("def read(", "def look("): "cannot be loaded: .*read",
     }
     for number, (source, words) in enumerate(sources.items()):
         module = f"broken_dataset_{number}"

@@ -163,6 +163,8 @@ def answer(door: str, given: Any) -> dict[str, Any]:
     said = re.sub(
         r"(available: [^,;]+, [^,;]+)(, [^,;]+){8,}", r"\1, ...", said
     )  # long lists change with what there is
+    # newer Pythons say more
+    said = re.sub(r"(keyword argument '\w+'|JSON compliant)(\. Did you mean '\w+'\?|: [\w-]+)", r"\1", said)
     return {"expect": said.replace(os.path.realpath(folder), "HERE"), **({} if code == 2 else {"exit": code})}
 
 
