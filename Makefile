@@ -44,7 +44,7 @@ bench-standard: setup ## The standard protocol, a day; can be resumed
 	  $(ALL_OF) standard --seeds 0 --keep-maps $(GO_ON) && $(ALL_OF) standard $(GO_ON)
 bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(ALL_OF) catalogue-small-tuning $(GO_ON) && $(ALL_OF) catalogue-small $(GO_ON)
-bench-speed: setup ## Speed of loaders, training, initialisers
+bench-speed: setup ## Speed of loaders and augmentation
 	PYTHONPATH=. $(BIN)/python tests/scale/speed.py
 results: setup ## Pages of the committed studies, from records
 	$(BIN)/python -m analysis.pages --results results/reference

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from statistics import mean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette
@@ -77,23 +77,20 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
     )
     figures = {}
     for column, its in data["value"].mean().reset_index().groupby("column", sort=False):
-        rows, depth = list(dict.fromkeys(its["row"])), its["layer"].nunique()
-        colours = sns.color_palette("viridis", depth + 1)[:depth]
-        how: dict[str, Any] = {"hue": "layer", "palette": colours, "legend": "full"}
-        axes_names, across = ("epoch", quantity.axis), 3 if len(rows) <= 12 else 5
-        grid = lines(its, "epoch", "value", "row", axes_names, 1.6, across, **how)
-        runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in rows}
+        runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
+        colours = sns.color_palette("viridis", its["layer"].nunique() + 1)[:-1]
+        drawn = its, "epoch", "value", "row", ("epoch", quantity.axis), 1.6, 3 if len(runs) <= 12 else 5
+        grid = lines(*drawn, hue="layer", palette=colours, legend="full")
         for row, axes in grid.axes_dict.items():
             maps = runs[row][0].spec.model.attention_maps
             if quantity.uniform and maps:
                 axes.axhline(quantity.uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
         for text in grid.legend.get_texts():
             text.set_text(f"layer {text.get_text()}")
-        meaning = said(run for its in runs.values() for run in its)
-        notes = [SD, "dotted: all tokens alike" if quantity.uniform else "", meaning]
+        marks = "dotted: all tokens alike" if quantity.uniform else ""
+        note = "; ".join(filter(None, [SD, marks, said(run for its in runs.values() for run in its)]))
         titles = {row: f"{row}: n={len(its)}{marked(its)}" for row, its in runs.items()}
         label = name if name in QUANTITIES else f"more-{file_part(name)}"
-        note = "; ".join(filter(None, notes))
         figures[f"{label}-{file_part(str(column))}"] = finish(grid, f"{quantity.title}, {column}", note, titles)
     return figures
 
@@ -127,8 +124,8 @@ def gating(study: Study) -> dict[str, FacetGrid]:
     for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
         seed = its["seed"].min()
         one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
-        how: dict[str, Any] = {"hue": "head", "style": "head", "errorbar": None, "palette": palette(one["head"])}
-        grid = lines(one, "epoch", "value", "layer", ("epoch", "gate"), 1.9, 5, **how).set(ylim=(0, 1))
+        drawn, colours = (one, "epoch", "value", "layer", ("epoch", "gate"), 1.9, 5), palette(one["head"])
+        grid = lines(*drawn, hue="head", style="head", errorbar=None, palette=colours).set(ylim=(0, 1))
         means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
         for layer, axes in grid.axes_dict.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")

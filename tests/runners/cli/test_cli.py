@@ -58,8 +58,8 @@ def _flags_and_folder_as_before(undisturbed):
 
 def test_runs_beside_one_another_share_the_cores(tmp_path, vitinit, monkeypatch):
     monkeypatch.setattr(launch, "cores", lambda: 4)
-    grid = write(tmp_path / "tiny.yaml", TINY)
-    assert vitinit("run", grid, "--executor", "local", "--workers", "2", "--device", "cpu", "--results", "out")[0] == 0
+    how = ("--executor", "local", "--workers", "2", "--device", "cpu", "--results", "out")
+    assert vitinit("run", write(tmp_path / "tiny.yaml", TINY), *how)[0] == 0
     assert [record.execution["threads"] for record in Store("out").read("tiny").done.values()] == [2, 2]
 
 
