@@ -45,6 +45,8 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
+CPUINFO = Path("/proc/cpuinfo")
+"""Linux's description of the processors."""
 OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
@@ -112,14 +114,14 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
         "processor": device_name("cpu"),
         "cpu": {
             # virtual machines often hide its name
-            "model": cpuinfo("vendor_id|cpu family|model|stepping") or None,
+            "model": cpu_model(),
             "capability": torch.backends.cpu.get_cpu_capability(),
         },
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "gpu": torch.cuda.get_device_name(device) if on_gpu else None,
         "flags": flags(),
-        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "variables": variables(),
         "argv": code.get("argv") or argv(),
     }
 
@@ -131,6 +133,16 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
+
+
+def cpu_model() -> str | None:
+    """Return vendor, family, model and stepping of the processor, as records have them; None where Linux hides them."""
+    return cpuinfo("vendor_id|cpu family|model|stepping") or None
+
+
+def variables() -> dict[str, str]:
+    """Return the environment variables of `VARIABLES` that are set."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
 def argv() -> list[str]:
@@ -213,6 +225,5 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, An
 
 def cpuinfo(names: str) -> str:
     """Return /proc/cpuinfo's value of the first processor under these names, a regular expression; empty without it."""
-    path = Path("/proc/cpuinfo")
-    block = path.read_text(errors="replace").partition("\n\n")[0] if path.is_file() else ""
+    block = CPUINFO.read_text(errors="replace").partition("\n\n")[0] if CPUINFO.is_file() else ""
     return " ".join(re.findall(rf"^(?:{names})\s*: (.*)", block, re.MULTILINE))

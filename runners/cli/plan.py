@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.machine import default_device
 from vitinit.runners.launching.choose import load_grid, planned_of
 from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.launching.plan import STATES
@@ -36,10 +35,8 @@ def plan(
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
     print_plan(loaded, planned, contents)
     left = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
-    if left and contents.done and (seconds := estimate(left, [results / loaded.name], default_device())):
-        hours = sum(seconds.values()) / 3600
-        of = f" of {len(seconds)} of them" if len(seconds) < len(left) else ""
-        console.print(f"{hours:.2f} hours{of}, one run at a time, by records of this machine")
+    if left and contents.done and (time := estimate(left, [results / loaded.name])):
+        console.print(time)
 
 
 def status(

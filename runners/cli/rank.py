@@ -8,9 +8,7 @@ import typer
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.terminal import duration
 from vitinit.runners.basics.environment import ROOT
-from vitinit.runners.basics.machine import default_device
 from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
 
@@ -54,9 +52,8 @@ def rank(
         target, failed = plan.target, 0
         if target:
             grid = ranked.of(plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
-            if took := estimate(grid.cells, [results / study, *beside], default_device()):
-                needed = f"{duration(sum(took.values()))}, one run at a time, by records of this machine"
-                console.print(f"the look at {target} seeds: {needed}")
+            if time := estimate(grid.cells, [results / study, *beside]):
+                console.print(f"the look at {target} seeds: {time}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:

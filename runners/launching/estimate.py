@@ -1,4 +1,4 @@
-"""Time of runs, from records of runs like them on this machine. Imports no torch."""
+"""Time of runs, from records of runs like them. Imports torch only where a GPU computes."""
 
 from __future__ import annotations
 
@@ -6,33 +6,54 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
-from vitinit.runners.basics.environment import device_name
+from vitinit.benchmark.terminal import duration
+from vitinit.runners.basics.environment import cpu_model, device_name, variables
+from vitinit.runners.basics.machine import cores, default_device, gpu_slots
+
+RATES = {
+    *("name", "epochs", "lr", "min_lr", "warmup_epochs", "warmup_lr"),
+    *("weight_decay", "betas", "eps", "label_smoothing"),
+}
+"""Fields of a recipe that do not change the time of an epoch."""
 
 
-def estimate(cells: Collection[Cell], folders: Iterable[Path], device: str) -> dict[str, float]:
-    """Return the seconds of each run by run_id; runs with no record like them are left out.
+def estimate(cells: Collection[Cell], folders: Iterable[Path]) -> str:
+    """Return in words how long runs take here, or an empty string where no record tells.
 
-    Runs are alike that have the same model, data set, batch size and precision; the time of an epoch is the mean over
-    their records on this processor, or this GPU.
+    A record counts where model, dataset and recipe are the same except for `RATES`, and the processor, or the GPU, too.
+    The run must have had as many threads as `vitinit run` gives it by default, and the same variables.
 
     Args:
         cells: the runs.
         folders: of studies; every record in them is read.
-        device: `cpu` or `cuda`; records of the other say nothing.
     """
-    machine, epochs = device_name(device), defaultdict[str, list[float]](list)
+    device, model = default_device(), cpu_model()
+    threads = 1 if device == "cpu" else max(1, cores() // len(gpu_slots()))
+    here = device, threads, 1, device_name(device), model, variables()
+    epoch_seconds = defaultdict[str, list[float]](list)
     for folder in folders:
         for record in Store(folder.parent).read(folder.name).done.values():
-            name = record.environment.get("gpu") or record.environment.get("processor")
-            if (record.execution.get("device"), name) == (device, machine):
-                epochs[_kind(record.spec)].append(record.seconds / record.spec.recipe.epochs)
-    times = {cell.run_id: (cell.spec.recipe.epochs, epochs.get(_kind(cell.spec))) for cell in cells}
-    return {run_id: number * mean(some) for run_id, (number, some) in times.items() if some}
+            if _machine(record.execution, record.environment) == here:
+                epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
+    measured = [cell.spec for cell in cells if _workload(cell.spec) in epoch_seconds]
+    if not measured or not model:
+        return ""
+    seconds = sum(spec.recipe.epochs * mean(epoch_seconds[_workload(spec)]) for spec in measured)
+    runs = f" for {len(measured)} of {len(cells)} runs" if len(measured) < len(cells) else ""
+    by = "processor" if device == "cpu" else "GPU"
+    return f"about {duration(seconds)}{runs}, one run at a time, by records of this {by}"
 
 
-def _kind(spec: RunSpec) -> str:
-    return repr((spec.dataset, spec.model, spec.recipe.batch_size, spec.recipe.precision))
+def _workload(spec: RunSpec) -> str:
+    return repr((spec.dataset, spec.model, spec.recipe.model_dump(exclude=RATES)))
+
+
+def _machine(execution: dict[str, Any], environment: dict[str, Any]) -> tuple[Any, ...]:
+    name, cpu = environment.get("gpu") or environment.get("processor"), environment.get("cpu") or {}
+    how = execution.get("device"), execution.get("threads"), execution.get("processes", 1)
+    return *how, name, cpu.get("model"), environment.get("variables", {})

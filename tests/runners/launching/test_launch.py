@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from tests.processes import FORKS, PATIENCE, ROOT, until
+from tests.processes import FORKS, PATIENCE, until
 from tests.runners import job
-from tests.runners.small_run import THREAD, altered, spec
+from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import EpochRow
@@ -24,7 +24,6 @@ from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Event, Execution, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
@@ -153,22 +152,6 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
 @pytest.fixture(scope="module")
 def cells():
     return grid.load("smoke").cells
-
-
-def test_the_time_of_runs_like_these_is_what_records_of_this_machine_say(tmp_path):
-    small = grid.load("small").cells
-    longer = small[0].spec.recipe.model_copy(update={"epochs": 2 * small[0].spec.recipe.epochs, "lr": 1.0})
-    cell, twice = (Cell(small[0].row, s) for s in (small[0].spec, small[0].spec.model_copy(update={"recipe": longer})))
-    epochs, here = cell.spec.recipe.epochs, {"processor": environment.device_name("cpu")}
-    finished = Store(ROOT / "results/reference").read("small").done.values()
-    records = [record for record in finished if record.spec.dataset == cell.spec.dataset]
-    machines = [(here, "cpu", 10), (here, "cpu", 30), (here, "cuda", 70), ({"processor": "another"}, "cpu", 90)]
-    for record, (machine, device, seconds) in zip(records, machines, strict=False):
-        how = {"execution": {"device": device}, "environment": machine, "seconds": seconds * record.spec.recipe.epochs}
-        Store(tmp_path).write(altered(record, **how))
-    other = next(each for each in small if each.spec.dataset != cell.spec.dataset)
-    found = estimate([cell, twice, other], [tmp_path / "small", tmp_path / "none"], "cpu")
-    assert found == {cell.run_id: 20 * epochs, twice.run_id: 40 * epochs}, "rows of one model count together"
 
 
 def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:

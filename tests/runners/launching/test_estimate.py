@@ -1,0 +1,54 @@
+"""How long runs take, by records of runs like them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.processes import ROOT
+from tests.runners.small_run import altered
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.store import Store
+from vitinit.runners.basics import environment, machine
+
+CPUINFO = "vendor_id\t: V\ncpu family\t: 6\nmodel\t\t: 7\nmodel name\t: A\nstepping\t: 1\nflags\t\t: fpu\n\n"
+HERE = {"processor": "A", "cpu": {"model": "V 6 7 1"}, "variables": {}}
+
+
+@pytest.mark.parametrize(
+    ("differs", "seconds"),
+    [
+        ({"recipe": {"lr": 1.0, "weight_decay": 0.0}}, "45 s"),
+        ({"recipe": {"hflip": 0.5}}, "30 s"),
+        ({"recipe": {"schedule": {"name": "linear"}}}, "30 s"),
+        ({"recipe": {"optimizer": {"name": "sgd"}}}, "30 s"),
+        ({"execution": {"threads": 2}}, "30 s"),
+        ({"execution": {"processes": 4}}, "30 s"),
+        ({"execution": {"device": "cuda"}, "environment": {"gpu": "A"}}, "30 s"),
+        ({"environment": {"processor": "another"}}, "30 s"),
+        ({"environment": {"cpu": {"model": "V 6 7 2"}}}, "30 s"),
+        ({"environment": {"variables": {"ATEN_CPU_CAPABILITY": "default"}}}, "30 s"),
+    ],
+    ids=str,
+)
+def test_records_of_the_same_work_on_the_same_processor_tell_the_time(here, monkeypatch, tmp_path, differs, seconds):
+    """One record took 30 s; the other 60 s, but was not of this work or not of this machine."""
+    (tmp_path / "cpuinfo").write_text(CPUINFO)
+    monkeypatch.setattr(environment, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "GPU_FILES", ())
+    for name in environment.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    records = Store(ROOT / "results/reference").read("small").done
+    digits = [cell for cell in grid.load("small").cells if cell.spec.dataset.name == "digits"]
+    for cell, took, changes in zip(digits, (30, 60), ({}, differs), strict=False):
+        spec = cell.spec.model_dump(mode="json")
+        spec["recipe"] |= changes.get("recipe", {})
+        execution = {"device": "cpu", "threads": 1, **changes.get("execution", {})}
+        environ = {**HERE, **changes.get("environment", {})}
+        other = altered(records[cell.run_id], spec=spec, execution=execution, environment=environ, seconds=took)
+        Store(tmp_path / "results/local").write(other)
+    plan = ("plan", "small", "--only", "row=Mimetic", "--seeds", "3")  # one run on digits, one on CIFAR-10
+    code, out = here(*plan)
+    expected = f"about {seconds} for 1 of 2 runs, one run at a time, by records of this processor"
+    assert (code, out.splitlines()[-1]) == (0, expected)
+    (tmp_path / "cpuinfo").write_text("model name\t: A\n")
+    assert "about" not in here(*plan)[1], "processors of one name may differ"
