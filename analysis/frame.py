@@ -54,7 +54,7 @@ class Study:
     @property
     def contrasts(self) -> list[tuple[str, str]]:
         """The rows that the grid compares: the first minus the second."""
-        return self.layout.contrasts
+        return [contrast.pair for contrast in self.layout.contrasts if contrast.pair]
 
     @cached_property
     def rows(self) -> list[str]:

@@ -116,7 +116,7 @@ def run(
     model: Mapping[str, Any] = MODEL,
     *,
     sweep: Mapping[str, Any] | None = None,
-    contrasts: Sequence[tuple[str, str]] = (),
+    contrasts: Sequence[tuple[str, str] | Mapping[str, Any]] = (),
     name: str | None = None,
     title: str | None = None,
     results: Path | str = LOCAL,
@@ -134,7 +134,7 @@ def run(
         recipe: name, or a mapping with fields to change; without a name they are of `small`.
         model: as in a grid.
         sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
-        contrasts: pairs of rows to be compared.
+        contrasts: pairs of rows to be compared, or weighted contrasts as in a grid.
         name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
         title: of its tables.
         results: folder for records.
@@ -152,7 +152,7 @@ def run(
         "seeds": list(seeds),
         **({"sweep": dict(sweep)} if sweep else {}),
     }
-    content = _plain({"rows": dict(rows), "contrasts": [list(pair) for pair in contrasts], "blocks": [block]})
+    content = _plain({"rows": dict(rows), "contrasts": list(contrasts), "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     name = name or f"study-{digest}"
     root = Path(results).absolute()

@@ -62,7 +62,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
     found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path.stem)]
-    return Grid(path.stem, file.title, _cells(found, seeds, path.stem), file.contrasts)
+    return Grid(path.stem, file.title, _cells(found, seeds, path.stem), file)
 
 
 def _with_content(value: Any, folder: Path) -> Any:

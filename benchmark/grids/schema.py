@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen, Seed, named
 from vitinit.benchmark.records.store import Layout
 from vitinit.benchmark.spec import RunSpec
@@ -91,26 +92,24 @@ class Block(Frozen):
     """Lists of values by field of dataset, model or recipe, as `recipe.lr`, crossed. They win over fields of rows."""
 
 
-class GridFile(Frozen):
+class GridFile(Registered):
     """Schema of a grid's YAML file."""
 
     title: Annotated[str, Field(max_length=1_000)]
     """Beginning of the captions of tables and figures."""
     rows: Annotated[dict[Name, Row], Field(min_length=1)]
     """Initialisations by the name that tables show, in the order of the tables."""
-    contrasts: list[tuple[str, str]] = Field(default_factory=list)
-    """Contrasts between rows: the first minus the second, by seed. Named before the first run, so that the
-    tests of a study are those and no others."""
     blocks: Annotated[list[Block], Field(min_length=1)]
     """Runs: the product of datasets, rows and seeds of each block."""
 
     @model_validator(mode="after")
     def _contrasts_are_of_rows(self) -> GridFile:
-        for pair in self.contrasts:
-            if missing := [row for row in pair if row not in self.rows]:
+        for name, number in Counter(contrast.name for contrast in self.contrasts).items():
+            if number > 1:
+                raise ValueError(f"contrasts: {name!r} is there {number} times")
+        for contrast in self.contrasts:
+            if missing := [row for row in contrast.weights if row not in self.rows]:
                 raise ValueError(f"contrasts: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
-            if pair[0] == pair[1]:
-                raise ValueError(f"contrasts: the row {pair[0]!r} against itself")
         return self
 
 
@@ -149,10 +148,11 @@ class Grid:
     name: str
     title: str
     cells: list[Cell]
-    contrasts: list[tuple[str, str]]
+    registered: Registered = field(default_factory=Registered)
 
     @property
     def layout(self) -> Layout:
         """Return the facts of the grid that are stored beside the records."""
         rows, columns = (list(dict.fromkeys(cell.place[at] for cell in self.cells)) for at in (0, 1))
-        return Layout(rows=rows, contrasts=self.contrasts, columns=columns, title=self.title)
+        registered = {"contrasts": self.registered.contrasts, "analysis": self.registered.analysis}
+        return Layout(rows=rows, columns=columns, title=self.title, **registered)

@@ -22,6 +22,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
+from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
@@ -56,13 +57,11 @@ def weights_path(root: Path, study: str, run_id: str, ema: bool = False) -> Path
     return root / study / "weights" / (f"{run_id}.ema.pt" if ema else f"{run_id}.pt")
 
 
-class Layout(Frozen):
+class Layout(Registered):
     """Facts of a grid that tables need and no record holds."""
 
     rows: list[str] = Field(default_factory=list)
     """Labels in the order of the grid."""
-    contrasts: list[tuple[str, str]] = Field(default_factory=list)
-    """The rows that the grid compares: the first minus the second."""
     columns: list[str] = Field(default_factory=list)
     """Its datasets, a label for each setting that is no repetition of another; empty where none were put down."""
     title: str = ""
@@ -70,9 +69,11 @@ class Layout(Frozen):
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
+        names = {contrast.name for contrast in self.contrasts}
         return Layout(
             rows=list(dict.fromkeys(self.rows + other.rows)),
-            contrasts=list(dict.fromkeys(self.contrasts + other.contrasts)),
+            contrasts=[*self.contrasts, *(contrast for contrast in other.contrasts if contrast.name not in names)],
+            analysis=self.analysis,
             columns=self.columns or other.columns,
             title=self.title or other.title,
         )

@@ -122,7 +122,7 @@ class Followed:
         try:
             while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
                 time.sleep(LOOK_S)
-                planned, _ = plan(Grid(setting.study, "", list(left.values()), []), store, setting.data_dir)
+                planned, _ = plan(Grid(setting.study, "", list(left.values())), store, setting.data_dir)
                 reasons = {item.cell.run_id: item.reason for item in planned}
                 for item in planned:
                     end = store.outcome(setting.study, item.cell.run_id) if item.state in ("done", "failed") else None
