@@ -215,9 +215,10 @@ def settle(planned: list[Planned], contents: Contents, setting: Setting) -> Iter
     handed = jobs.handed(jobs.look(setting.root, setting.study))
     for item in planned:
         run_id = item.cell.run_id
-        job, owner = handed.get(run_id), claims.last(claims.folder(setting.root, setting.study, run_id))
+        folder = claims.folder(setting.root, setting.study, run_id)
+        job, owner = handed.get(run_id), claims.last(folder)
         # the job's other runs had not begun, or have been saved and let go of
-        if item.state == "to do" and job and owner and not owner.released and owner.job == job.job_id:
+        if item.state == "to do" and job and owner and not claims.released(folder) and owner.job == job.job_id:
             # without an accounting, or without cgroups, only the job's log tells
             logs = [path.read_text("utf-8", "replace") for path in slurm_jobs.log_files(job.folder, job.job_id)]
             if "OUT_OF_MEMORY" in item.reason or any(map(OUT_OF_MEMORY.search, logs)):

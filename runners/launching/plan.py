@@ -61,7 +61,7 @@ def plan(
         if run_id in contents.done:
             return Planned(cell, "done")
         if run_id in owners and owners[run_id].job not in over:
-            return Planned(cell, "live", owners[run_id].describe())
+            return Planned(cell, "live", claims.described(folders[run_id], owners[run_id]))
         job, failed = handed.get(run_id), contents.failed.get(run_id)
         if job and not (failed and failed.written >= job.written):
             if job.state:

@@ -56,7 +56,7 @@ def carry_out(
     tracking = Tracking(cell, setting, on_event)
     end: End
     try:
-        with claims.held(folder, stop) as claim:
+        with claims.held(folder, stop, setting.code.get("source", "")) as claim:
             recorded = final_outcome(cell, setting)
             if isinstance(recorded, RunRecord):
                 claim.finish()
@@ -66,8 +66,7 @@ def carry_out(
 
             def tell(event: Event) -> None:
                 if row := event.epoch:
-                    epochs, scored = cell.spec.recipe.epochs, row.scored() or claim.owner.scored
-                    claim.say(epoch=row.epoch, epochs=epochs, scored=scored, epoch_seconds=row.seconds)
+                    claim.report(row, cell.spec.recipe.epochs)
                 on_event(event)
                 tracking.event(event)
 

@@ -1,77 +1,106 @@
-"""Claims: who is carrying out a run right now, so that two launchers never carry out one run twice.
+"""Claims: who is carrying out a run right now, so that two workers never carry out one run at once.
 
-The folder of an unfinished run holds two files for it. Its owner keeps a lock (flock) on `lock`, which the kernel
-releases when its process ends, however that ends. In `claim.json` the owner says who it is; it touches that file every
-few seconds.
+The folder of an unfinished run holds a file for each time that it was taken: `claim-1.json`, `claim-2.json`, ... The
+last one counts. A process takes a run by linking a file of its own to the next number, and only where the last claim is
+over. Exactly one process can do that, also on NFS and where `flock` does nothing. No number comes twice, so that a
+process which was frozen takes nothing back.
 
-- On one machine the lock alone decides: after `kill -9` the run can be claimed at once.
-- Locks need not reach other machines. An owner on another one counts as live until its heartbeat is STALE_S old.
-- Where the file system has no locks, the heartbeat decides everywhere. Two processes that claim a run within the same
-  moment then both begin it; the one whose claim was overwritten notices with its next heartbeat, and stops.
+A claim says who took the run and never changes. Its mtime is the heartbeat, and RELEASED once the run was let go of.
+
+- On one machine the process decides: after `kill -9` the run can be claimed at once.
+- An owner on another one counts as live until its heartbeat is STALE_S old.
+
+`progress.json` beside it says how far the run is.
 """
 
 from __future__ import annotations
 
-import fcntl
+import errno
 import os
 import platform
+import re
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
 from vitinit.slurm import jobs as slurm_jobs
 
-LOCK, CLAIM = "lock", "claim.json"
+CLAIM, PROGRESS = "claim-{}.json", "progress.json"
+NAME = re.compile(r"claim(?:-(\d+))?\.json")
+"""A claim without a number is of an older version: its heartbeat decides."""
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
 STALE_S = 90.0
 """An owner whose heartbeat is older is gone; clocks of two machines must not differ by more."""
+PROGRESS_S = 10.0
+"""Seconds between two writes of the progress, at least."""
+RELEASED = 1_000_000_000
+"""Unix time that stands for no heartbeat: every file system has it."""
 TRIES = 40
-"""Attempts to claim a run: another process may be looking at its lock, or removing its folder, just now."""
+"""Attempts to claim a run: another process may be claiming it, or removing its folder, just now."""
 
 
 class Owner(Frozen):
-    """The process that carries out a run, and how far it has come."""
+    """The process that carries out a run."""
+
+    model_config = ConfigDict(extra="ignore")
 
     host: str
     machine: str
-    """Identifies the running kernel, within which locks are known to work."""
-    pid: int
-    since: float
-    """Unix time at which the run was claimed."""
+    """Identifies the running kernel and the namespace of pids."""
+    pid: Annotated[int, Field(gt=0, lt=2**31)]
+    born: int = 0
+    """Start of the process, in clock ticks since the kernel's."""
     job: str | None = None
     """The job of a cluster that it belongs to."""
-    released: bool = False
+    source: str = ""
+    """Hash of the code that it runs."""
+    token: str = ""
+    """Unique."""
+
+    def describe(self) -> str:
+        """Return where it runs, for people."""
+        return f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
+
+    @property
+    def here(self) -> bool:
+        """Return True for a process whose end can be seen from this one."""
+        return self.machine == _machine()
+
+
+UNKNOWN = Owner(host="unknown", machine="", pid=1)
+
+
+class Progress(Frozen):
+    """Progress of a run."""
+
     epoch: int = 0
     epochs: int = 0
     scored: str = ""
     """Last measured score of the run, in words."""
+    train_loss: float | None = None
+    images_per_s: float | None = None
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
 
     def describe(self) -> str:
-        """Return where it runs, how far it is and how long it will still take, for people."""
-        parts = [f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"]
-        if self.epochs:
-            parts.append(f"epoch {self.epoch}/{self.epochs}")
-        if self.scored:
-            parts.append(self.scored)
+        """Return how far the run is and how long it will still take, for people."""
+        parts = [f"epoch {self.epoch}/{self.epochs}", self.scored] if self.epochs else []
         if self.epoch_seconds is not None:
             parts.append(f"about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left")
-        return ", ".join(parts)
-
-
-UNKNOWN = Owner(host="unknown", machine="", pid=0, since=0.0)
+        return ", ".join(filter(None, parts))
 
 
 class Taken(Exception):
@@ -79,38 +108,45 @@ class Taken(Exception):
 
 
 def folder(root: Path, study: str, run_id: str) -> Path:
-    """Return where an unfinished run keeps its claim and checkpoints."""
+    """Return where an unfinished run keeps its claims and checkpoints."""
     return root / study / "unfinished" / run_id
 
 
 def last(folder: Path) -> Owner | None:
-    """Return the last process that claimed the run, live or not; UNKNOWN where its claim cannot be read."""
-    try:
-        return Owner.model_validate_json((folder / CLAIM).read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
-        return UNKNOWN
+    """Return the process that took the run last, live or not; UNKNOWN where its claim cannot be read."""
+    number = _number(folder)
+    return None if number is None else _owner(_path(folder, number))
 
 
 def live(folder: Path) -> Owner | None:
     """Return the process that is carrying out the run of this folder right now."""
-    owner = last(folder)
-    if not owner or owner.released:
-        return None
+    number = _number(folder)
+    return None if number is None else _live(_path(folder, number))
+
+
+def released(folder: Path) -> bool:
+    """Return True if the run was let go of by the process that took it last."""
+    number = _number(folder)
+    with suppress(OSError):
+        return number is not None and _path(folder, number).stat().st_mtime <= RELEASED
+    return False
+
+
+def progress(folder: Path) -> Progress:
+    """Return how far the run of this folder is."""
     try:
-        lock = os.open(folder / LOCK, os.O_RDONLY)
-    except OSError:  # it is not there, or not to be read: the heartbeat decides
-        return _heard(folder, owner, locks=True)
-    try:
-        free = _locked(lock, fcntl.LOCK_SH)
-    finally:
-        os.close(lock)
-    return owner if free is False else _heard(folder, owner, locks=bool(free))
+        return Progress.model_validate_json((folder / PROGRESS).read_bytes())
+    except (OSError, ValidationError):
+        return Progress()
+
+
+def described(folder: Path, owner: Owner) -> str:
+    """Return where the run of this folder is carried out, and how far it is."""
+    return ", ".join(filter(None, (owner.describe(), progress(folder).describe())))
 
 
 @contextmanager
-def held(folder: Path, stop: Stop) -> Iterator[Claim]:
+def held(folder: Path, stop: Stop, source: str = "") -> Iterator[Claim]:
     """Claim a run for as long as the context lasts; a background thread keeps the heartbeat.
 
     When the claim is lost all the same (this process was frozen for longer than STALE_S, and another machine took the
@@ -120,7 +156,7 @@ def held(folder: Path, stop: Stop) -> Iterator[Claim]:
         Taken: another process has it.
         VitinitError: the folder cannot be written.
     """
-    claim = _take(folder)
+    claim = take(folder, source)
     over = threading.Event()
 
     def beat() -> None:
@@ -130,6 +166,7 @@ def held(folder: Path, stop: Stop) -> Iterator[Claim]:
                     stop.request("another process has taken the run over")
                     return
                 os.utime(claim.path)
+                claim.write_progress()
 
     thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
     thread.start()
@@ -141,45 +178,94 @@ def held(folder: Path, stop: Stop) -> Iterator[Claim]:
         claim.release()
 
 
+def take(folder: Path, source: str = "") -> Claim:
+    """Claim a run.
+
+    Raises:
+        Taken: another process has it.
+        VitinitError: the folder cannot be written.
+    """
+    owner = Owner(
+        host=platform.node(),
+        machine=_machine(),
+        pid=os.getpid(),
+        born=_born(os.getpid()) or 0,
+        job=slurm_jobs.current(),
+        source=source,
+        token=uuid.uuid4().hex,
+    )
+    content, own = owner.model_dump_json().encode(), folder / f".claim-{owner.token}"
+    for attempt in range(TRIES):
+        time.sleep(0.001 * attempt)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            number = _number(folder)
+            if number is not None and (other := _live(_path(folder, number))):
+                raise Taken(f"being run by {described(folder, other)}")
+            claim = Claim(_path(folder, (number or 0) + 1), content)
+            own.write_bytes(content)
+            _link(own, claim.path)
+            return claim
+        except (FileNotFoundError, FileExistsError):  # another was faster, or has finished the run
+            pass
+        except OSError as error:
+            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
+        finally:
+            with suppress(OSError):
+                own.unlink()
+    raise Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
+
+
 class Claim:
     """A run that this process has to itself.
 
     Args:
-        folder: of the run.
-        lock: the descriptor that holds the lock.
+        path: of the claim.
+        content: that tells it from the claim of anyone else.
     """
 
-    def __init__(self, folder: Path, lock: int) -> None:
-        self.path, self._lock = folder / CLAIM, lock
-        self.owner = Owner(
-            host=platform.node(), machine=_machine(), pid=os.getpid(), since=time.time(), job=slurm_jobs.current()
-        )
-        self._write()
+    def __init__(self, path: Path, content: bytes) -> None:
+        self.path, self._content = path, content
+        self._progress, self._written, self._scored = b"", -PROGRESS_S, ""
 
     def lost(self) -> bool:
-        """Check whether somebody else has claimed the run since, or even finished it."""
+        """Check whether somebody else has taken the run since, or even finished it."""
         try:
-            found = Owner.model_validate_json(self.path.read_bytes())
+            later = _path(self.path.parent, _number_of(self.path) + 1)
+            return later.exists() or self.path.read_bytes() != self._content
         except FileNotFoundError:
             return True
-        except (OSError, ValidationError):
+        except OSError:
             return False  # that it cannot be read now does not mean that it is gone
-        mine = self.owner
-        return (found.machine, found.pid, found.since) != (mine.machine, mine.pid, mine.since)
 
-    def say(self, **news: object) -> None:
-        """Say how far the run is, in fields of `Owner`."""
-        self.owner = self.owner.model_copy(update=news)
-        if not self.lost():
+    def report(self, row: EpochRow, epochs: int) -> None:
+        """Say how far the run is: at once, or with a later heartbeat."""
+        self._scored = row.scored() or self._scored  # not every epoch is evaluated
+        progress = Progress(
+            epoch=row.epoch,
+            epochs=epochs,
+            scored=self._scored,
+            train_loss=row.train_loss,
+            images_per_s=row.images_per_s,
+            epoch_seconds=row.seconds,
+        )
+        self._progress = progress.model_dump_json().encode()
+        self.write_progress()
+
+    def write_progress(self) -> None:
+        """Write what was reported, if it is time to."""
+        if self._progress and time.monotonic() - self._written >= PROGRESS_S:
+            content, self._progress, self._written = self._progress, b"", time.monotonic()
             with suppress(OSError):  # only what others see of it goes stale
-                self._write()
+                temporary = self.path.with_name(f".{PROGRESS}.{os.getpid()}.tmp")
+                temporary.write_bytes(content)
+                temporary.replace(self.path.with_name(PROGRESS))
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
-        if self._lock >= 0:
-            self.say(released=True)
-            os.close(self._lock)
-            self._lock = -1
+        if not self.lost():
+            with suppress(OSError):
+                os.utime(self.path, (RELEASED, RELEASED))
 
     def finish(self) -> None:
         """Remove the folder of a recorded run, checkpoints included.
@@ -188,58 +274,87 @@ class Claim:
         """
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
-    def _write(self) -> None:
-        write_atomically(self.path, self.owner.model_dump_json().encode())
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / (CLAIM.format(number) if number else "claim.json")
 
 
-def _take(folder: Path) -> Claim:
-    for attempt in range(TRIES):
-        time.sleep(0.001 * attempt)
-        lock = -1
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-            free = _locked(lock, fcntl.LOCK_EX)
-            if free is not False and os.path.samestat(os.fstat(lock), (folder / LOCK).stat()):
-                owner = last(folder)
-                if owner and not owner.released and (other := _heard(folder, owner, locks=bool(free))):
-                    raise Taken(f"being run by {other.describe()}")
-                claim, lock = Claim(folder, lock), -1
-                return claim
-        except (FileNotFoundError, FileExistsError):  # the run was finished and its folder is removed just now
-            pass
-        except OSError as error:
-            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
-        finally:
-            if lock >= 0:
-                os.close(lock)
-    raise Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
+def _number_of(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    return int(match[1] or 0) if match else -1
 
 
-def _locked(descriptor: int, how: int) -> bool | None:
-    """Lock a file if it is free; None where the file system has no locks."""
+def _number(folder: Path) -> int | None:
+    """Return the number of the last claim; None where there is none."""
+    with suppress(FileNotFoundError):
+        return max((number for path in folder.iterdir() if (number := _number_of(path)) >= 0), default=None)
+    return None
+
+
+def _owner(path: Path) -> Owner:
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-    except BlockingIOError:
+        return Owner.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return UNKNOWN
+
+
+def _live(path: Path) -> Owner | None:
+    """Return the owner of a claim if it lives."""
+    owner = _owner(path)
+    try:
+        beat = path.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    if beat <= RELEASED:
+        return None
+    if owner.here:
+        return owner if _alive(owner) else None
+    if owner.job and owner.job == slurm_jobs.current():  # which has been started again on another node
+        return None
+    return owner if time.time() - beat < STALE_S else None
+
+
+def _alive(owner: Owner) -> bool:
+    """Check whether a process of this machine is there, and no other one of the same pid."""
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
         return False
-    except OSError:
-        return None
-    return True
+    except PermissionError:
+        pass  # it is another user's
+    return _born(owner.pid) in (owner.born, None)
 
 
-def _heard(folder: Path, owner: Owner, locks: bool) -> Owner | None:
-    """Return an owner that has no lock on the file and lives all the same, by its heartbeat."""
-    if locks and owner.machine == _machine():
-        return None
+def _born(pid: int) -> int | None:
+    """Return when a process started, -1 for one that has ended; None where the system does not say."""
     try:
-        silent_s = time.time() - (folder / CLAIM).stat().st_mtime
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return owner
-    return owner if silent_s < STALE_S else None
+        return None
+    return -1 if state in "ZX" else int(fields[18])
 
 
 def _machine() -> str:
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")  # noqa: PTH115 (no path)
+        return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {namespace}"
     except OSError:
         return platform.node()
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a file to a name that must be free.
+
+    Raises:
+        FileExistsError: it is not.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        if not source.samefile(target):  # a network file system may have lost its answer to us
+            raise
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
+            raise
+        with target.open("xb") as file:  # there are no links, as on exFAT
+            file.write(source.read_bytes())

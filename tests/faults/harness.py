@@ -51,17 +51,17 @@ RECIPES = {
     "bf16": {"precision": "bf16", "clip_grad": 1.0, "hflip": 0.5},
     "fp16": {"precision": "fp16", "schedule_per": "epoch", "crop_padding": 1},
 }
-MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 7, "tidying": 5}
+MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
 """When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
 
 FILES = {
     "checkpoint": r"step-\d+\.ckpt",
     "record": r"[0-9a-f]{16}\.json",
-    "claim": r"unfinished/\w+/(lock|\.?claim)",
+    "claim": r"unfinished/\w+/\.(claim|progress)",
     "tidying": r"unfinished/\w+$",
 }
 """Patterns of the paths that are written, synced, renamed or removed then."""
-CHANGES = ("os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+CHANGES = ("os.link", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[Cell]:

@@ -8,7 +8,6 @@ import pytest
 
 from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.one_run import claims
 
 pytestmark = pytest.mark.long
 
@@ -31,7 +30,12 @@ def test_a_kill_strikes_at_its_moment(tmp_path, moment):
     (cell, *_) = cells(tmp_path)
     first = setting(tmp_path / "first")
     assert attempt(cell, first, Kill(moment, 1)) == -9
-    patterns = {"claim": claims.CLAIM, "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": f"{cell.run_id}.json"}
+    patterns = {
+        "claim": "claim-*.json",
+        "checkpoint": "step-*.ckpt",
+        "weights": "*.pt",
+        "record": f"{cell.run_id}.json",
+    }
     assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
     if ALL:
         last = setting(tmp_path / "last")

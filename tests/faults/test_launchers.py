@@ -69,7 +69,7 @@ def until_an_epoch_is_done(folder: Path, process: subprocess.Popen) -> Path:
     def one_is_done() -> bool:
         for run in (folder / "results/local/faults/unfinished").glob("*"):
             owner = claims.live(run)
-            found.extend([run] if owner and owner.epoch else [])
+            found.extend([run] if owner and claims.progress(run).epoch else [])
         return bool(found)
 
     until(one_is_done, "the first epoch", process)
