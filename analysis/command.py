@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, os_errors
+
+HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
 
 
 def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
@@ -86,11 +91,13 @@ def folder(path: Path) -> Path:
     return path
 
 
-def write(path: Path, text: str) -> None:
-    """Write one file.
+def write(path: Path, content: str | bytes) -> None:
+    """Write one file, whole or not at all; a link that stands there is replaced, and not followed.
 
     Raises:
         VitinitError: it cannot be written.
     """
+    if isinstance(content, str):
+        content = HIDDEN.sub("?", content).encode()
     with os_errors(f"cannot write {path}"):
-        path.write_text(text, encoding="utf-8")
+        write_atomically(path, content)

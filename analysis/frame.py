@@ -49,7 +49,7 @@ class Study:
 
     def out(self, asked: Path | None, name: str, alone: bool) -> Path:
         """The folder for what is computed from the study: the one asked for, in which each of several has a part."""
-        return asked / ("" if alone else self.name) if asked else self.home / name
+        return asked / ("" if alone else self.name) if asked else beside(self.home, name)
 
     @property
     def contrasts(self) -> list[tuple[str, str]]:
@@ -243,6 +243,18 @@ def home(folders: Sequence[Path]) -> Path:
     """Return the output folder: beside the records; for those that come with the project, in `results/local`."""
     first = folders[0]
     return LOCAL / REFERENCE.name if first.resolve().parts[-2:] == REFERENCE.parts else first
+
+
+def beside(study: Path, name: str) -> Path:
+    """Return a folder for output beside records.
+
+    Raises:
+        VitinitError: it is a link, which may be somebody else's: what is written would land where it leads to.
+    """
+    for folder in (study, study / name):
+        if folder.is_symlink():
+            raise VitinitError(f"{folder} is a link: remove it, or write elsewhere with --out")
+    return study / name
 
 
 def load(results: Sequence[Path] | None = None, study: str | None = None) -> Study:

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.pages.render import OWN, page
+from vitinit.analysis.pages.render import has_own, page
 from vitinit.analysis.registry import refuse
 from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
 from vitinit.analysis.tables.table import Table
+from vitinit.analysis.text import one_line
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ FIRST = ("differences", "forest", "accuracy")
 """Figures that are open, in this order; others unfold."""
 LAST = ("attention", "cka")
 """Beginnings of figures behind all others."""
+LONGEST = 4_000
+"""Letters of a paragraph."""
 MOST_BYTES = 1_400_000
 """Limit of the figures of a page."""
 
@@ -94,15 +97,17 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
             broken.append(error)
     if not tables:
         refuse(broken)
-    own = any((folder / study.name / OWN).is_file() for folder in study.folders)
     tuning = set(study.runs["split"]) == {"val"}
     try:
         text = page(study)
-    except VitinitError:  # the words are those of other records, such as the committed ones beneath one's own
-        own, text = False, f"# {study.name}\n\n\n\n"
+    except VitinitError as error:
+        broken.append(error)
+        text = f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
     paragraphs = (
-        answer.splitlines() if own or tuning or any(map(of_contrasts, tables)) else reading.sentences(tables[0])
+        answer.splitlines()
+        if has_own(study) or tuning or any(map(of_contrasts, tables))
+        else reading.sentences(tables[0])
     )
     limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
@@ -153,7 +158,8 @@ def _inline(text: str) -> Markup:
     """Render the Markdown that pages use within a paragraph; links stay as their text."""
     from markupsafe import Markup, escape
 
-    html = str(escape(re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", text)))
+    text = re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", one_line(text, LONGEST))  # patterns are quadratic
+    html = str(escape(text))
     for pattern, tag in ((r"\*\*(.+?)\*\*", "b"), (r"`(.+?)`", "code"), (r"(?<![\w\\])\*(\S.*?)\*", "i")):
         html = re.sub(pattern, rf"<{tag}>\1</{tag}>", html)
     return Markup(re.sub(r"\\([^\w\s])", r"\1", html))

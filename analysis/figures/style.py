@@ -12,7 +12,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.initializers.errors import os_errors
+from vitinit.analysis import command
+from vitinit.benchmark.records.export import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,15 +244,17 @@ def save(grid: FacetGrid, path: Path) -> None:
         VitinitError: a file cannot be written.
     """
     save_png(grid, path)
-    with os_errors(f"cannot write {path}"):
-        grid.figure.savefig(f"{path}.pdf", metadata={"CreationDate": None}, dpi=300)
-        grid.data.to_csv(f"{path}.csv", index=False, float_format="%.10g")
+    pdf = io.BytesIO()
+    grid.figure.savefig(pdf, format="pdf", metadata={"CreationDate": None}, dpi=300)
+    command.write(path.with_name(f"{path.name}.pdf"), pdf.getvalue())
+    command.write(path.with_name(f"{path.name}.csv"), csv_text(grid.data, float_format="%.10g"))
 
 
 def save_png(grid: FacetGrid, path: Path) -> None:
     """Write a figure as PNG that holds the digest of its data."""
-    with os_errors(f"cannot write {path}"):
-        grid.figure.savefig(f"{path}.png", metadata={"Software": None, "Description": digest(grid.data)}, dpi=160)
+    png, facts = io.BytesIO(), {"Software": None, "Description": digest(grid.data)}
+    grid.figure.savefig(png, format="png", metadata=facts, dpi=160)
+    command.write(path.with_name(f"{path.name}.png"), png.getvalue())
 
 
 def shows(path: Path, grid: FacetGrid) -> bool:

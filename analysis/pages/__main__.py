@@ -1,9 +1,9 @@
 """Write the page of each study, an index and the board: `python -m analysis.pages`.
 
-A study's page comes from its records by `analysis/pages/templates/study.md.j2`, or by a template of its own,
-`page.md.j2` in the study's folder, which extends it. A template `NAME.md.j2` beside the studies becomes
-`NAME.md`, a page over several of them. The pictures that pages show are drawn, too. The same records give the same
-bytes.
+A study's page comes from its records by `analysis/pages/templates/study.md.j2`. In `results/reference` of this
+repository, and there alone, it may have a template of its own, `page.md.j2` in its folder, which extends it; and a
+template `NAME.md.j2` beside the studies becomes `NAME.md`, a page over several of them. The pictures that pages show
+are drawn, too. The same records give the same bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from vitinit.analysis import command, frame
 from vitinit.analysis.board import page as board_page
 from vitinit.analysis.figures import style
-from vitinit.analysis.pages.render import index, page, pictures, render
+from vitinit.analysis.pages.render import index, is_ours, page, pictures, render
 from vitinit.initializers.errors import VitinitError
 
 
@@ -39,15 +39,15 @@ def _run(args: argparse.Namespace) -> None:
         found[0].require_runs()
     folder = found[0].folders[0]
     texts = {name: page(study) for name, study in studies.items()}
-    pages = {folder / name / "README.md": text for name, text in texts.items()}
+    pages = {frame.beside(folder / name, "") / "README.md": text for name, text in texts.items()}
     if not args.study:
         pages[folder / "README.md"] = index(texts)
         if board := board_page(studies.values()):
             pages[folder / "board.md"] = board
-        for path in sorted(folder.glob("*.md.j2")):
+        for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
             pages[path.with_suffix("")] = render(path.name, [folder])
     drawn = {
-        folder / name / "figures" / file: grid
+        frame.beside(folder / name, "figures") / file: grid
         for name, text in texts.items()
         for file, grid in pictures(studies[name], text).items()
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vitinit.analysis import frame
+from vitinit.analysis import command, frame
 from vitinit.analysis.pages.difference import Difference, holm, pooled_estimate
 from vitinit.analysis.pages.facts import Facts, short, spread
 from vitinit.analysis.tables.render import templates
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
 """Template of one study, in its folder."""
+OURS = Path(__file__).resolve().parents[2] / frame.REFERENCE
+"""Folder whose templates are filled in. They are code, and other folders with records may be anybody's."""
+LIVE = re.compile(r"<(?=[a-zA-Z/!?])(?!/?sub>)|(?<=\])[(:](?=\s*<?(?!https?:)[a-zA-Z][a-zA-Z0-9+.-]*:)", re.IGNORECASE)
+"""HTML, and links to scripts, which no template writes: they come from a record."""
 SHORT = [name for name in dir(Facts) if not name.startswith("_") and callable(getattr(Facts, name))]
 """Methods of `Facts` that a template calls by their bare name."""
 
@@ -30,14 +34,30 @@ def page(study: frame.Study) -> str:
     Raises:
         VitinitError: no finished run, an error in the template, or a claim that the records do not bear.
     """
-    facts = Facts(study)
-    name = f"{study.name}/{OWN}"
-    if not any((folder / name).is_file() for folder in study.folders):
+    facts, name = Facts(study), f"{study.name}/{OWN}"
+    if not has_own(study):
+        if any((folder / name).is_file() for folder in study.folders):
+            command.say([f"{name} is not filled in: a template is code; only those of the repository's own are"])
         name = "tuning.md.j2" if set(study.runs["split"]) == {"val"} else "study.md.j2"
     try:
-        return render(name, study.folders, facts=facts, **{short: getattr(facts, short) for short in SHORT})
+        return render(
+            name,
+            study.folders if has_own(study) else (),
+            facts=facts,
+            **{short: getattr(facts, short) for short in SHORT},
+        )
     except VitinitError as error:
         raise VitinitError(f"page of study {study.name}: {error}") from None
+
+
+def has_own(study: frame.Study) -> bool:
+    """Return True if the page of a study has a template of its own; it is for the committed records alone."""
+    return is_ours(study.folders) and (OURS / study.name / OWN).is_file()
+
+
+def is_ours(folders: Sequence[Path]) -> bool:
+    """Return True if templates in these folders are filled in."""
+    return all(folder.resolve() == OURS for folder in folders)
 
 
 def pictures(study: frame.Study, text: str) -> dict[str, FacetGrid]:
@@ -99,4 +119,4 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
         raise VitinitError(f"template {where}: {error.message}") from None
     except TypeError as error:  # a function is called with other arguments than it takes
         raise VitinitError(f"template {name}: {error}") from None
-    return re.sub(r"\n{3,}", "\n\n", text)
+    return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\\\g<0>", text))

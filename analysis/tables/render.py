@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals
+from vitinit.benchmark.records.export import csv_text
 from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def to_markdown(table: Table, notes: bool = False) -> str:
 
 def to_csv(table: Table, notes: bool = False) -> str:
     """One line per cell with all its numbers, to ten digits: the last ones depend on the order of summation."""
-    return table.numbers.to_csv(index=False, float_format="%.10g", lineterminator="\n")
+    return csv_text(table.numbers, float_format="%.10g", lineterminator="\n")
 
 
 def to_terminal(table: Table, width: int) -> list[str]:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import os_errors
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Row = dict[str, Any]
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+"""Beginnings of a cell that spreadsheets compute."""
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
     **dict.fromkeys(("history", "sessions", "probes", "masked", "correct"), True),
@@ -40,7 +45,7 @@ def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[
     for path, rows in zip((out / "runs.csv", out / "epochs.csv"), found, strict=True):
         with os_errors(f"cannot write {path}"):
             out.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\r\n").encode())
+            write_atomically(path, csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n").encode())
         written.append((path, len(rows)))
     return written, unread
 
@@ -59,6 +64,15 @@ def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], 
                 fields = {name: value for name, value in epoch if name not in ("metrics", "headline")}
                 epochs.append({**run, **fields, **epoch.metrics})
     return runs, epochs, unread
+
+
+def csv_text(table: pd.DataFrame, **options: Any) -> str:
+    """Return a table as CSV. A text that a spreadsheet would compute, such as `=1+1`, has an apostrophe before it."""
+
+    def text(value: Any) -> Any:
+        return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+    return table.map(text).rename(columns=text).to_csv(index=False, **options)
 
 
 def flatten(values: dict[str, Any], prefix: str = "") -> Row:

@@ -25,6 +25,7 @@ from pydantic import Field, ValidationError
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.reading import NotAFile, read
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
 from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
@@ -224,7 +225,8 @@ class Store:
         """Return how many runs have begun and left no record yet; and a line for each file that may be deleted."""
         folder, leftovers = self.root / study, []
         unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
-        for path in sorted(folder.rglob(".*.tmp")):
+        places = ("", "maps/", "weights/", "unfinished/*/")  # no others: a link may lead to anything
+        for path in sorted(path for place in places for path in folder.glob(f"{place}.*.*.{'[0-9a-f]' * 32}.tmp")):
             with contextlib.suppress(OSError):  # its writer was alive and has finished
                 if path.lstat().st_mtime < time.time() - OLD_S:
                     leftovers.append(f"{path}: left by a writer that was killed; delete it")
@@ -255,9 +257,9 @@ def _read(path: Path) -> Outcome:
         VitinitError: it is no valid record of this study; what is wrong, without the path.
     """
     try:
-        data = path.read_bytes()
+        data = read(path)
     except OSError as error:
-        absent = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError)
+        absent = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | NotAFile)
         raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
     outcome = from_bytes(data)
     if path.name != _name(outcome.run_id, outcome.status):
@@ -293,7 +295,7 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     """
     try:
         with os_errors(f"cannot read {path}"):
-            return kind.model_validate_json(path.read_bytes()) if path.is_file() else None
+            return kind.model_validate_json(read(path)) if os.path.lexists(path) else None
     except ValidationError as error:
         why = str(explain(error, "")).removeprefix(": ")
         raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}") from None

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.parts import HERE
@@ -126,7 +127,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
 
 
 def _write(grid: Path, content: dict[str, Any]) -> None:
-    grid.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_atomically(grid, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
 
 
 def _draft(content: dict[str, Any]) -> list[Cell]:

@@ -52,14 +52,14 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     from vitinit.runners.basics.machine import cores, default_device
     from vitinit.runners.basics.setting import Execution
 
-    then = record.execution
+    then, threads = record.execution, record.execution.get("threads")
     recorded = str(then.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
     if chosen not in ("cpu", default_device()):
         raise VitinitError(f"torch finds no {chosen} device here; --device cpu repeats the run, with other rounding")
     return Execution(
         device=chosen,
-        threads=then["threads"] if chosen == recorded else cores(),
+        threads=threads if chosen == recorded and isinstance(threads, int) and 0 < threads <= 1024 else cores(),
         executor="inline",
         deterministic=then.get("deterministic") is True,
         micro_batch=then.get("micro_batch"),
@@ -169,4 +169,4 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
     keys = ("device", "threads", "deterministic", "processes", "micro_batch")
-    return {**record.environment, "execution": {key: record.execution[key] for key in keys}}
+    return {**record.environment, "execution": {key: record.execution.get(key) for key in keys}}

@@ -19,8 +19,9 @@ from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A results folder with one committed study."""
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder with one committed study, whose templates are filled in."""
+    monkeypatch.setattr("vitinit.analysis.pages.render.OURS", tmp_path)
     shutil.copytree(REFERENCE / "segmentation-small", tmp_path / "segmentation-small")
     return tmp_path
 

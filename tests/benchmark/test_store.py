@@ -47,7 +47,8 @@ def check(root: Path) -> tuple[int, list[str]]:
             "has no digest: cut short, or not written by vitinit",
         ),
         (Path.mkdir, "cannot be read: Is a directory"),
-        (lambda path: path.symlink_to("missing"), "cannot be read: No such file or directory"),
+        (lambda path: path.symlink_to("missing"), "cannot be read: a link or a socket, not a file"),
+        (os.mkfifo, "cannot be read: no regular file"),
     ],
 )
 def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_one(
@@ -109,7 +110,10 @@ def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study: Pat
     odd, stray = "\x1b]0;owned\x07\n.json", study.parent / "c.json"
     (study / odd).write_text("{}")
     stray.write_bytes(WHOLE)
-    fresh, old, deep = study / ".d.json.1.2.tmp", study / ".e.json.1.2.tmp", study / "unfinished/x/.step.ckpt.1.2.tmp"
+    fresh, old, deep = (
+        study / f"{name}.1.{number * 32}.tmp"
+        for name, number in ((".d.json", "0"), (".e.json", "1"), ("unfinished/x/.step.ckpt", "2"))
+    )
     deep.parent.mkdir(parents=True)
     for path in (fresh, old, deep):
         path.write_bytes(b"half")

@@ -1,0 +1,86 @@
+"""What is only read runs nothing, writes nothing outside of its study, opens no connection."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.analysis.synthetic_records import several
+
+WATCHED = """
+import os, sys, tempfile
+import matplotlib.pyplot, scipy.stats, seaborn, timm, torch, torch._dynamo  # libraries have their own caches
+from vitinit.analysis import report
+from vitinit.analysis.curves import __main__ as curves
+from vitinit.analysis.figures import __main__ as figures
+from vitinit.analysis.pages import __main__ as pages
+from vitinit.analysis.tables import __main__ as tables
+from vitinit.runners.cli import main as cli
+
+tempfile.gettempdir()
+allowed = tuple(os.path.realpath(name) for name in ("results/local", os.environ["XDG_CACHE_HOME"]))
+PATHS = {"open": 1, "os.rename": 2, "os.link": 2, "os.symlink": 2, "os.remove": 1, "os.mkdir": 1, "os.rmdir": 1,
+         "os.chmod": 1, "os.truncate": 1}
+FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "os.system", "os.exec", "os.fork", "subprocess.Popen")
+WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+
+def watch(event, arguments):
+    if event in FORBIDDEN:
+        print("WATCHED", event, arguments, flush=True)
+    if event == "open" and not (arguments[2] or 0) & WRITES:
+        return
+    for path in arguments[:PATHS.get(event, 0)]:
+        if not isinstance(path, int) and path != os.devnull:
+            folder, name = os.path.split(os.path.abspath(os.fsdecode(path)))
+            if not os.path.join(os.path.realpath(folder), name).startswith(allowed):
+                print("WATCHED", event, path, flush=True)
+
+sys.dont_write_bytecode = True
+sys.addaudithook(watch)
+for module in (tables, figures, curves, report, pages):
+    print(module.__name__, module.main(["--results", "results/local", "--study", "small"]))
+for command in ("store check", f"show {sys.argv[1]}", "status smoke"):
+    sys.argv = ["vitinit", *command.split()]
+    try:
+        cli.main()
+    except SystemExit as stop:
+        print(command, stop.code)
+print("of links", tables.main([]))
+"""
+EVIL = """{% extends "study.md.j2" %}{% block answer %}
+{{ facts.study.folders[0].joinpath("../../executed").write_text("x") }}{% endblock %}"""
+ODD = "=cmd|' /C calc'!A0 <script>alert(1)</script>\x1b]0;owned\x07\u202e"
+
+
+def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path: Path) -> None:
+    root, outside = tmp_path / "results/local", tmp_path / "precious"
+    several(root, {"Kaiming uniform": [40.0, 41.0, 42.0]})
+    several(root, {"Mimetic": [45.0, 46.1, 46.9]}, label=ODD, environment={"commit": "<script src", "dirty": False})
+    study, run = root / "small", next((root / "small").glob("*.json")).stem
+    outside.write_text("mine")
+    for template in (study / "page.md.j2", root / "study.md.j2", root / "macros.md.j2", root / "which.md.j2"):
+        template.write_text(EVIL)
+    (study / "tables").mkdir()
+    for link in (study / "report.html", study / "README.md", study / "tables/small.tex"):
+        link.symlink_to(outside)
+    os.mkfifo(study / ("0" * 16 + ".json"))
+    (study / ("1" * 16 + ".json")).symlink_to("/dev/zero")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/a.json").write_text("{}")
+    (root / "everything").symlink_to(tmp_path / "elsewhere")
+    python = [sys.executable, "-c", WATCHED, run]
+    done = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    print(done.stdout, done.stderr)
+    assert "of links 2" in done.stdout
+    assert done.stderr == "error: results/local/everything is a link: remove it, or write elsewhere with --out\n"
+    assert "WATCHED" not in done.stdout
+    assert outside.read_text() == "mine"
+    assert {path.name for path in tmp_path.iterdir()} == {"results", "elsewhere", "precious"}
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["a.json"]
+    for name in ("report.html", "README.md", "tables/small.tex"):
+        text = (study / name).read_text()
+        assert not {"\x1b", "\x07", "\u202e"} & {*text}
+        assert "script>alert" not in text.replace("\\<", "&lt;").replace("&lt;script>alert", "")
+    assert "'=cmd|" in (study / "figures/differences.csv").read_text()
