@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from vitinit.benchmark.models.registry import families
 from vitinit.benchmark.spec import RunSpec
 
 TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python", "timm")]
@@ -58,9 +57,8 @@ def _apart(groups: list[list[Fields]], fields: set[str]) -> list[str]:
 
 
 def _applies(field: str, setting: Fields) -> bool:
-    """Return True if a model of this family has the field, with more than one possible value."""
-    always = families()[setting["model.arch"]].also_recorded
-    return field.removeprefix("model.") not in always and setting.get(field, "null") != "null"
+    """Return True if a setting has the field, with a value in it."""
+    return setting.get(field, "null") != "null"
 
 
 @lru_cache(maxsize=4096)  # thousands of runs have a few settings between them

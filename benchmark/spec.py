@@ -9,8 +9,17 @@ import hashlib
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PlainValidator, SerializeAsAny, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from vitinit.benchmark import identity
 from vitinit.benchmark.fields import (
     Count,
     Fraction,
@@ -30,36 +39,6 @@ from vitinit.initializers.errors import BrokenFile, VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
-
-LATER: dict[str, dict[str, Any]] = {
-    "dataset": {"val_size": None, "train_draw": "fixed", "evaluate_on": "test"},
-    "recipe": {
-        "mixup": 0.0,
-        "cutmix": 0.0,
-        "mix_images": None,
-        "random_erasing": 0.0,
-        "crop_scale": None,
-        "crop_ratio": [3 / 4, 4 / 3],
-        "crop_pct": 1.0,
-        "evaluate_every": 1,
-        "statistics": "dataset",
-        "optimizer": {"name": "adamw", "params": {}},
-        "layer_decay": None,
-        "schedule": {"name": "cosine"},
-        "augment": [],
-        "ema": None,
-    },
-}
-"""Fields of a dataset or recipe that came after the first records, each with the value that leaves a run as it was
-before the field; a model family has its own, `ModelSpec.later`.
-
-A field with this value is left out of what is hashed, so that the run_ids of before still hold. The values stand here
-and are not taken from the defaults: a default that is changed one day then changes the run_ids, as it must. Frozen: a
-field is added here together with its class, a value never changes.
-"""
-
-RETIRED: dict[str, Any] = {"sam": None, "order": "random", "erasing_noise": "batch"}
-"""Former fields of a recipe and the value at which each did nothing, which records of before hold."""
 
 RandAugmentConfig = Annotated[str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]))*$")]
 """Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
@@ -136,6 +115,11 @@ class InitializerSpec(NamedSpec):
         """All initialisers that it names: its own, and those inside it where it wraps another (`of`)."""
         of = self.params.get("of")
         return [self.name, *(InitializerSpec.model_validate(of).names() if of else [])]
+
+    @field_validator("params")
+    @classmethod
+    def _current(cls, params: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return identity.current(f"initializer.{info.data.get('name')}", params)
 
 
 class OptimizerSpec(NamedSpec):
@@ -222,15 +206,12 @@ class Recipe(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, value: Any) -> Any:
+    def _current(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        for name, neutral in RETIRED.items():
-            if value.get(name, neutral) != neutral:
-                raise ValueError(f"{name} is no field of a recipe since version 0.2; leave it out")
         # JSON has no tuples: after this, pydantic takes the fields for Python's
-        fields = {name: tuple(each) if isinstance(each, list) else each for name, each in value.items()}
-        return {name: each for name, each in fields.items() if name not in RETIRED}
+        fields = identity.current("recipe", value, cls.model_fields)
+        return {name: tuple(field) if isinstance(field, list) else field for name, field in fields.items()}
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -327,14 +308,14 @@ class RunSpec(Frozen):
     seed: Seed
 
     def canonical(self) -> str:
-        """The JSON that is hashed: every field but those at their value in `LATER`, sorted keys, no white space.
-
-        Of a model, what its family records but for its `later`: see `ModelSpec`.
-        """
-        whole = {"schema_version": SCHEMA_VERSION, **self.model_dump(mode="json")}
-        for part, later in {**LATER, "model": self.model.later}.items():
-            whole[part] = {name: one for name, one in whole[part].items() if name not in later or one != later[name]}
-        return json.dumps(whole, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """The JSON that is hashed: sorted keys, no white space, fields as `identity.yaml` has them."""
+        run = {"schema_version": SCHEMA_VERSION, **self.model_dump(mode="json")}
+        owners = {"dataset": "dataset", "recipe": "recipe", "model": f"model.{self.model.arch}"}
+        for part, owner in owners.items():
+            run[part] = identity.hashed(owner, run[part])
+        for initializer in filter(None, (run["base"], run["method"])):
+            initializer["params"] = identity.hashed(f"initializer.{initializer['name']}", initializer["params"])
+        return json.dumps(run, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @property
     def run_id(self) -> str:

@@ -98,11 +98,6 @@ class Initializer(Parameters):
     names is an error."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
-    later: ClassVar[dict[str, Any]] = {}
-    """Parameters that came after the first records, each with its default, which leaves a run as it was before.
-
-    At this value a parameter is neither recorded nor hashed, so that the run_ids of before still hold. What is not
-    recorded is filled in with the default: neither it nor the value here may ever change."""
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model that the method is not made for, before anything is changed.
@@ -190,11 +185,6 @@ class Initializer(Parameters):
             maps, else None. They are only measured against. An `Aim` where layers differ, or where the pseudo-input is
             another than the LayerNormed position embedding.
         """
-
-    def recorded_params(self) -> dict[str, Any]:
-        """All parameters as JSON values, without those at their value in `later`: what is recorded and hashed."""
-        params = self.model_dump(mode="json")
-        return {name: value for name, value in params.items() if name not in self.later or value != self.later[name]}
 
 
 def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:

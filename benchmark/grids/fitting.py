@@ -16,14 +16,12 @@ if TYPE_CHECKING:
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:
-    """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them.
-
-    Only parameters that came later (`Initializer.later`) are left out at their default.
-    """
+    """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them."""
     from vitinit.initializers import registry
 
     name = str(named["name"])
-    return InitializerSpec(name=name, params=registry.build_named({**named, "name": name}, kind).recorded_params())
+    initializer = registry.build_named({**named, "name": name}, kind)
+    return InitializerSpec(name=name, params=initializer.model_dump(mode="json"))
 
 
 def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, str]:

@@ -29,13 +29,9 @@ class ConViT(Transformer):
         "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "kernel_size": None}
-    also_recorded: ClassVar[Mapping[str, Any]] = later
-    usual: ClassVar[Mapping[str, Any]] = {"qkv_bias": False}
+    usual_qkv_bias: ClassVar[bool] = False
 
     arch: Literal["convit"] = "convit"
-    position: Literal["learned"] = "learned"
-    pool: Literal["token"] = "token"
     gpsa_layers: Count
     """Number of blocks with GPSA, counted from the input."""
 
@@ -45,6 +41,11 @@ class ConViT(Transformer):
         if self.gpsa_layers >= self.depth:
             raise ValueError(f"convit needs gpsa_layers from 1 to one less than its depth {self.depth}")
         return self
+
+    @property
+    def reads_patches(self) -> bool:
+        """False: it answers by a class token."""
+        return False
 
     @property
     def gated_layers(self) -> int:

@@ -25,15 +25,6 @@ class ConvMixer(ModelSpec):
         "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
     }
     dense: ClassVar[bool] = True
-    also_recorded: ClassVar[Mapping[str, Any]] = {
-        "heads": 1,
-        "mlp_ratio": 1.0,
-        "qkv_bias": False,
-        "position": "none",
-        "pool": "avg",
-        "drop_path_rate": 0.0,
-        "gpsa_layers": None,
-    }
 
     arch: Literal["convmixer"] = "convmixer"
     drop_rate: Rate = 0.0

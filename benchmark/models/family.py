@@ -6,8 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import model_serializer, model_validator
+from pydantic import model_validator
 
+from vitinit.benchmark import identity
 from vitinit.benchmark.fields import Count, Frozen
 
 if TYPE_CHECKING:
@@ -21,8 +22,7 @@ class BaseModelSpec(Frozen):
     `vitinit.models`. It gives `arch` its one value, `arch: Literal["vit"] = "vit"`, adds the fields that count for it
     and no others, and says what is not said here. Its file imports torch and timm inside functions only.
 
-    A record holds the fields and `also_recorded`. What is hashed is the same, less the fields at their value in
-    `later`, as JSON with sorted keys.
+    A field that is added or removed one day gets a line in `benchmark/identity.yaml`, so that run_ids hold.
     """
 
     label: ClassVar[str]
@@ -35,15 +35,6 @@ class BaseModelSpec(Frozen):
     dense: ClassVar[bool] = False
     """True if its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
-    later: ClassVar[Mapping[str, Any]] = {}
-    """Fields that came after the first records, each with the value that leaves a run as it was before the field. With
-    this value a field is left out of what is hashed, so that the run_ids of before hold. The values stand here and are
-    not taken from the defaults: a default that is changed one day then changes the run_ids, as it must."""
-    also_recorded: ClassVar[Mapping[str, Any]] = {}
-    """Fields that the family does not have, and that its records hold all the same, each at this one value: those of
-    the time when all families shared one list of fields. Accepted at this value, refused at any other. A new family has
-    none, and what stands here never changes."""
-
     arch: str
     """Name of the family."""
     image_size: Count
@@ -56,17 +47,8 @@ class BaseModelSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _less_what_is_always_so(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        for name, value in cls.also_recorded.items():
-            if given.get(name, value) != value:
-                raise ValueError(f"{cls.name()} has {name} {value} always, not {given[name]!r}")
-        return {name: value for name, value in given.items() if name not in cls.also_recorded}
-
-    @model_serializer
-    def _as_recorded(self) -> dict[str, Any]:
-        return {**self.__dict__, **self.also_recorded}
+    def _current(cls, given: Any) -> Any:
+        return identity.current(f"model.{cls.name()}", given, cls.model_fields) if isinstance(given, dict) else given
 
     def check(self) -> None:
         """Refuse what only its library tells; imports it if it must.

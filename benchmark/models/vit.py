@@ -17,17 +17,12 @@ if TYPE_CHECKING:
 class Transformer(ModelSpec):
     """Blocks of multi-head attention and an MLP; no family by itself."""
 
-    retired: ClassVar[Mapping[str, Any]] = {"proj_drop_rate": 0.0, "attn_drop_rate": 0.0}
-    """Former fields and the value at which each did nothing, which records of before hold."""
-    usual: ClassVar[Mapping[str, Any]] = {"position": "sincos", "pool": "avg", "qkv_bias": True}
-    """Values that tables do not mention."""
+    usual_qkv_bias: ClassVar[bool] = True
+    """The value that tables do not mention."""
 
     heads: Count
     mlp_ratio: Positive = 4.0
     qkv_bias: Annotated[bool, Field(strict=True)] = True
-    position: Literal["sincos", "learned"] = "sincos"
-    """Position embedding."""
-    pool: Literal["avg", "token"] = "avg"
     drop_rate: Rate = 0.0
     """Dropout before the classifier."""
     drop_path_rate: Rate = 0.0
@@ -36,8 +31,6 @@ class Transformer(ModelSpec):
     def _consistent(self) -> Transformer:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}")
-        if self.position == "sincos" and self.width % 4:
-            raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
         return self
 
     def timm_arguments(self, classes: int) -> dict[str, Any]:
@@ -47,19 +40,14 @@ class Transformer(ModelSpec):
         return named | {name: getattr(self, name) for name in same}
 
     def describe(self) -> str:
-        """The model in one phrase; also positions, class token and bias where they are not usual in its family."""
-        words = {
-            "position": f"{self.position} positions",
-            "pool": "average pool" if self.pool == "avg" else "class token",
-            "qkv_bias": "QKV bias" if self.qkv_bias else "no QKV bias",
-        }
-        unusual = (words[name] for name, value in self.usual.items() if getattr(self, name) != value)
-        return ", ".join([super().describe(), *unusual])
+        """The model in one phrase, with what is unusual in its family."""
+        return ", ".join([super().describe(), *self.unusual()])
 
-    @property
-    def reads_patches(self) -> bool:
-        """False where it answers by a class token."""
-        return self.pool == "avg"
+    def unusual(self) -> list[str]:
+        """Settings that tables mention."""
+        if self.qkv_bias == self.usual_qkv_bias:
+            return []
+        return ["QKV bias" if self.qkv_bias else "no QKV bias"]
 
     @property
     def mixing(self) -> str:
@@ -89,17 +77,31 @@ class ViT(Transformer):
         "vit_base": {"width": 768, "depth": 12, "heads": 12},
     }
     dense: ClassVar[bool] = True
-    later: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "kernel_size": None, "layer_scale": None}
-    also_recorded: ClassVar[Mapping[str, Any]] = {**Transformer.retired, "gpsa_layers": None, "kernel_size": None}
 
     arch: Literal["vit"] = "vit"
+    position: Literal["sincos", "learned"] = "sincos"
+    """Position embedding."""
+    pool: Literal["avg", "token"] = "avg"
     layer_scale: Positive | None = None
     """The paper's: 0.1 up to 18 blocks, 1e-5 at 24, 1e-6 above. None: there is no LayerScale."""
 
-    def describe(self) -> str:
-        """The model in one phrase, LayerScale where there is one."""
-        phrase = super().describe()
-        return f"{phrase}, LayerScale {self.layer_scale:g}" if self.layer_scale else phrase
+    @model_validator(mode="after")
+    def _position_fits_the_width(self) -> ViT:
+        if self.position == "sincos" and self.width % 4:
+            raise ValueError(f"position 'sincos' needs a width divisible by 4, not {self.width}")
+        return self
+
+    def unusual(self) -> list[str]:
+        """Settings that tables mention."""
+        settings = [f"{self.position} positions"] if self.position != "sincos" else []
+        settings += ["class token"] if self.pool == "token" else []
+        settings += super().unusual()
+        return [*settings, f"LayerScale {self.layer_scale:g}"] if self.layer_scale else settings
+
+    @property
+    def reads_patches(self) -> bool:
+        """False where it answers by a class token."""
+        return self.pool == "avg"
 
     def build(self, classes: int) -> nn.Module:
         """Timm's model, with sin-cos positions if they are asked for.

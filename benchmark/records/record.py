@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -57,19 +57,16 @@ Details = Annotated[dict[str, Any], AfterValidator(_finite)]
 
 
 class _Recorded(Frozen):
-    later: ClassVar[tuple[str, ...]] = ()
-    """Fields that came after the first records: where there is nothing in them, a record does not have them."""
+    """Fields that are None are left out of a record."""
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        return {name: value for name, value in fields.items() if value not in (None, {}) or name not in self.later}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class EpochRow(_Recorded):
     """One epoch; `epoch` counts from 1."""
-
-    later: ClassVar[tuple[str, ...]] = ("test_miou", "val_miou", "metrics", "headline", "ema_loss", "ema_score")
 
     epoch: PositiveInt
     lr: NonNegativeFloat
@@ -215,8 +212,6 @@ class _Outcome(_Recorded):
 
 class RunRecord(_Outcome):
     """A finished run. The headline is the last epoch; the best epoch is kept because the papers report it."""
-
-    later: ClassVar[tuple[str, ...]] = ("correct", "ema_weights")
 
     status: Literal["done"] = "done"
     seconds: NonNegativeFloat

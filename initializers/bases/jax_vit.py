@@ -37,8 +37,6 @@ class JaxVit(WholeModel):
 
     qkv: Literal["per_matrix", "fused"] = "per_matrix"
     head_bias: float = 0.0
-    position_std: Literal["width"] = "width"
-    """One over the square root of the width."""
 
     def matrices(self, place: Place) -> int:
         """One where W_q, W_k and W_v are taken together."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from vitinit.initializers.whole_model import Place, WholeModel
 class Sinusoidal(WholeModel):
     """Sinusoidal initialisation (arXiv 2505.12909, NeurIPS 2025): W_ij = a sin(i (2 pi j / n + 2 pi / m)), biases 0.
 
-    i = 1 to m counts outputs, j = 0 to n - 1 inputs, and a makes the variance of all entries the one asked for. The
+    i = 1 to m counts outputs, j = 0 to n - 1 inputs, and a makes the variance of all entries 2 / (m + n). The
     patch embedding and the head are set so, too. The paper leaves embeddings alone: a learned position embedding is
     N(0, 0.02^2) here, the class token 0.
 
@@ -24,10 +24,6 @@ class Sinusoidal(WholeModel):
     """
 
     name: ClassVar[str] = "sinusoidal"
-
-    qkv: Literal["separate"] = "separate"
-    variance: Literal["fan_sum"] = "fan_sum"
-    """2 / (m + n)."""
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""

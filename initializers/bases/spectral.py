@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,6 @@ class Spectral(WholeModel):
     """
 
     name: ClassVar[str] = "spectral"
-
-    draw: Literal["orthogonal"] = "orthogonal"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set a matrix of spectral norm sqrt(outputs / inputs)."""

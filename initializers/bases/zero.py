@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,9 +27,6 @@ class Zero(WholeModel):
     """
 
     name: ClassVar[str] = "zero"
-
-    hadamard: Literal["released"] = "released"
-    last_of_branch: Literal["zero"] = "zero"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""

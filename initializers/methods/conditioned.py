@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -26,10 +26,6 @@ class Conditioned(Initializer):
     name: ClassVar[str] = "conditioned"
 
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
-
-    value: Literal["same"] = "same"
-    """Every head reads the first d channels."""
-    scale: Literal["unit"] = "unit"
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries and keys, and values of another width than keys."""

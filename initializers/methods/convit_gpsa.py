@@ -37,7 +37,6 @@ class ConvitGpsa(Initializer):
         "*.gating_param",
         "*cls_token",
     )
-    later: ClassVar[dict[str, Any]] = {"train_gating": True, "conv_init": True, "train_gpsa": True, "gate": 1.0}
 
     locality_strength: PositiveFloat = 1.0
     """alpha: how sharply the positional attention peaks."""

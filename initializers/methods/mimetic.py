@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -31,7 +31,6 @@ class Mimetic(Initializer):
 
     name: ClassVar[str] = "mimetic"
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "mlp_in")
-    later: ClassVar[dict[str, Any]] = {"parts": "both", "mlp_mean": 0.0}
 
     alpha_qk: NonNegativeFloat = 0.7
     beta_qk: NonNegativeFloat = 0.7

@@ -75,7 +75,7 @@ class Placebo(Initializer):
             raise ValueError(str(error)) from None
         if isinstance(inner, cls):
             raise ValueError("a placebo is made of a method, not of another placebo")
-        return {"name": named["name"], **inner.recorded_params()}
+        return {"name": named["name"], **inner.model_dump(mode="json")}
 
     @property
     def method(self) -> Initializer:

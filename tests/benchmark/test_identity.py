@@ -5,31 +5,49 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from copy import deepcopy
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from stored_records import REFERENCE
 
-from vitinit.benchmark import spec
-from vitinit.benchmark.models.vit import ViT
+from vitinit.benchmark.identity import TABLE
 from vitinit.benchmark.records.record import from_bytes, to_bytes
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
-LATER = {**spec.LATER, "model": dict(ViT.later)}
-"""Later fields of all parts of a spec of a ViT."""
+
+def owners(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the fields of a run, as JSON, by what has them in the table."""
+    initializers = [one for one in (run["base"], run["method"]) if one]
+    return {"dataset": run["dataset"], "recipe": run["recipe"], f"model.{run['model']['arch']}": run["model"]} | {
+        f"initializer.{one['name']}": one["params"] for one in initializers
+    }
 
 
-def test_a_record_of_before_the_later_fields_has_its_id_and_is_unchanged_by_reading() -> None:
+def test_a_record_of_before_a_field_came_or_after_it_went_has_its_id_and_is_unchanged_by_reading() -> None:
     for path in REFERENCE:
         record = from_bytes(path.read_bytes())
         assert from_bytes(to_bytes(record)) == record
         content = json.loads(path.read_bytes())["spec"]
-        old, whole = dict(content), dict(content)
-        for part, later in {**spec.LATER, "model": record.spec.model.later}.items():
-            old[part] = {name: value for name, value in content[part].items() if name not in later}
-            whole[part] = content[part] | later
+        old, whole = deepcopy(content), deepcopy(content)
+        for owner, fields in owners(old).items():
+            for name in {**TABLE["came"].get(owner, {}), **TABLE["gone"].get(owner, {})}:
+                fields.pop(name, None)
+        for owner, fields in owners(whole).items():
+            fields.update({**TABLE["came"].get(owner, {}), **TABLE["gone"].get(owner, {}), **fields})
         assert {RunSpec.model_validate(each).run_id for each in (content, old, whole)} == {record.run_id} == {path.stem}
+
+
+def test_a_parameter_that_came_later_is_none_inside_a_placebo_either() -> None:
+    of = {"name": "mimetic", "alpha_qk": 0.5}
+    old, new, other = (
+        reference_run(method={"name": "placebo", "params": {"keep": "norm", "of": of | later}})
+        for later in ({}, {"parts": "both", "mlp_mean": 0.0}, {"parts": "qk"})
+    )
+    assert (old, old.run_id) == (new, new.run_id)
+    assert other.run_id != old.run_id
 
 
 KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
@@ -72,8 +90,9 @@ def test_the_hashed_text_is_the_whole_spec_as_sorted_json() -> None:
     for value in (1, 1.0, True, -0.0, 1e-8, 1e22, 5e-324, 10**20, "ü\x1b\u2028", None, [1, 1.0, {"b": 0, "a": -0.0}]):
         run = reference_run(base={"name": "zero", "params": {"z": value, "a": {"c": value, "b": 1}}})
         whole = {"schema_version": 1, **run.model_dump(mode="json")}
-        for part, later in LATER.items():
-            for name in later:
-                del whole[part][name]  # at the values that leave a run as it was before them
+        for owner, fields in owners(whole).items():
+            for name in TABLE["came"].get(owner, {}):
+                fields.pop(name, None)
+            fields.update(TABLE["gone"].get(owner, {}))
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
         assert (run.canonical(), run.run_id) == (text, hashlib.sha256(text.encode()).hexdigest()[:16])

@@ -40,13 +40,6 @@ class Impulse(Initializer):
 
     name: ClassVar[str] = "impulse"
     sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "position")
-    later: ClassVar[dict[str, Any]] = {
-        "pseudo_input": "position",
-        "pseudo_input_later": None,
-        "control": "none",
-        "value_proj": "none",
-        "weight_norm": None,
-    }
 
     kernel_size: StrictInt = 3
     """Odd; 3 and 5 in the papers."""
