@@ -90,6 +90,7 @@ class LaunchOptions:
     loader: Annotated[
         Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
     ] = "auto"
+    compiled: Annotated[bool, _option(SPEED, "Train through torch.compile on a GPU.", "--compile")] = False
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
     keep_weights: Annotated[bool, _option(KEEPING, "In weights/RUN_ID.pt.", "--keep-weights")] = False
     track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shutil
 import sys
 import warnings
 
@@ -28,6 +29,15 @@ def usable_cores() -> tuple[int, ...]:
 def several() -> bool:
     """Return True if this process was started as one of several, by its environment variables."""
     return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def lacks_compiler(device: str) -> str:
+    """Return what torch.compile lacks here, a C++ compiler for a CPU, a C compiler for a GPU; empty if it is here."""
+    variable, names = ("CXX", ["g++", "clang++"]) if device == "cpu" else ("CC", ["gcc", "clang"])
+    names = os.environ.get(variable, "").split()[:1] or names
+    if any(map(shutil.which, names)):
+        return ""
+    return f"torch.compile needs {' or '.join(names)} on the PATH; set {variable} to another compiler"
 
 
 def gpu_possible() -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.machine import lacks_compiler
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Execution:
     """On so many machines."""
     micro_batch: int | None = None
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
+    compiled: bool = False
+    """Train through torch.compile."""
     loader: str = "auto"
     """Source of batches: see `loaders.open_data`. A record names the loader that `auto` became."""
 
@@ -91,8 +94,10 @@ def check_execution(spec: RunSpec, execution: Execution) -> None:
     """Refuse what would change the numbers of a run: TF32 on a CPU, and parts of batches where a model has BatchNorm.
 
     Raises:
-        VitinitError: the device does not have the precision, or batches would be cut.
+        VitinitError: the device does not have the precision, batches would be cut, or there is no compiler.
     """
+    if execution.compiled and (lacking := lacks_compiler(execution.device)):
+        raise VitinitError(f"--compile: {lacking}")
     if spec.recipe.precision == "tf32" and execution.device != "cuda":
         raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a CUDA GPU's; others have fp32")
     batch = spec.recipe.batch_size

@@ -157,6 +157,9 @@ def _setting(
         raise VitinitError(f"--workers {options.workers}: the executor inline carries out one run at a time")
     job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE") or None) if executor == "slurm" else None
     device = resolve_device(options.device, job)
+    compiled = options.compiled and (device == "cuda" or options.device == "cpu")
+    if options.compiled and not compiled:
+        display.say("--compile is for a GPU and is off here; --compile --device cpu compiles for the CPU", "yellow")
     gpus, tasks, cpus = 0, job.tasks if job else 1, job.cpus if job else cores()
     if device == "cuda":
         gpus = job.gpus if job else len(gpu_slots())
@@ -177,6 +180,7 @@ def _setting(
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
+                compiled=compiled,
                 loader=options.loader,
             ),
             code={**environment.code(), "argv": argv or environment.argv()},

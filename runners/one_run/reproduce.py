@@ -63,6 +63,7 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
         executor="inline",
         deterministic=then.get("deterministic") is True,
         micro_batch=then.get("micro_batch"),
+        compiled=then.get("compiled") is True and chosen == recorded,
         # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
         loader=then["loader"] if then.get("loader") in ("resident", "full-size") else "auto",
     )
@@ -169,4 +170,6 @@ def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
     keys = ("device", "threads", "deterministic", "processes", "micro_batch")
-    return {**record.environment, "execution": {key: record.execution.get(key) for key in keys}}
+    execution = {key: record.execution.get(key) for key in keys}
+    execution["compiled"] = record.execution.get("compiled", False)
+    return {**record.environment, "execution": execution}

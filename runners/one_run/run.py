@@ -41,7 +41,7 @@ TRIED = 2
 """As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
-ROUNDING = ("processes", "nodes", "micro_batch", "loader")
+ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
 CHANGES = "changed_while_running"
 """Key of a record's environment where something changed between sessions: its bits cannot be promised then."""
@@ -83,8 +83,9 @@ def run(
             raise Stopped(reason)
 
     between_steps()
-    evaluate_on, micro_batch = cell.spec.dataset.evaluate_on, this.execution.micro_batch
-    train(training, this.loader, cell.spec.seed, evaluate_on, this.epoch_ended, between_steps, world, micro_batch)
+    told = cell.spec.dataset.evaluate_on, this.epoch_ended, between_steps, world
+    execution = this.execution
+    train(training, this.loader, cell.spec.seed, *told, execution.micro_batch, execution.compiled)
     return this.record() if checkpoints else None
 
 

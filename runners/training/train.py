@@ -25,6 +25,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
 from vitinit.runners.basics.environment import tensor_floats
 from vitinit.runners.loaders.base import Loader
+from vitinit.runners.training.compiled import compiled
 from vitinit.runners.training.distributed import ALONE, World
 from vitinit.runners.training.scoring import Scored, Scores, training_loss
 
@@ -127,6 +128,7 @@ def train(
     between_steps: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
+    compile: bool = False,
 ) -> None:
     """Train to the last epoch and evaluate on all held-out images after the epochs that the recipe says.
 
@@ -142,14 +144,17 @@ def train(
             raises ends the training.
         world: the processes that train together.
         micro_batch: at most this many images at once in this process; None: all of its part of a batch.
+        compile: train through torch.compile; evaluation stays as it is.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
+        VitinitError: the model cannot be compiled.
     """
     model, recipe, device = training.model, training.recipe, loader.device
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices), tensor_floats(recipe.precision):
-        parallel = warmed_up(world.parallel(model), training, loader.image_size)
+    fork = torch.random.fork_rng(devices=devices)
+    with fork, tensor_floats(recipe.precision), compiled(model, compile) as forward:
+        parallel = warmed_up(world.parallel(forward), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
