@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen, Name, printable
 
 
 class Analysis(Frozen):
@@ -24,9 +24,9 @@ class Analysis(Frozen):
 class Contrast(Frozen):
     """Weighted sum of rows, computed by seed: a difference, an interaction or a slope."""
 
-    name: str
+    name: Annotated[str, AfterValidator(printable)]
     """Label in tables and figures."""
-    weights: dict[str, float]
+    weights: dict[Name, float]
     """Weight of each row; they sum to 0."""
     family: str = "main"
     """Contrasts of one family are corrected together."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from vitinit.initializers.errors import explain
 
@@ -20,6 +21,26 @@ Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FolderName = Annotated[str, Field(pattern=r"^[\w.-]*\w[\w.-]*$")]
 """A name that becomes a folder, and cannot lead out of the one that it is in."""
+
+
+def printable(text: str) -> str:
+    """Return a name as `spelled`.
+
+    Raises:
+        ValueError: it is empty, or no printable text on one line.
+    """
+    if not text.strip() or not text.isprintable():
+        raise ValueError("is to be printable text on one line, not empty")
+    return spelled(text)
+
+
+def spelled(text: str) -> str:
+    """Return a text with its letters in one spelling (Unicode NFC) and single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
+"""Name of a row, for tables, figures and file names."""
 
 
 def is_folder_name(text: str) -> bool:
@@ -56,7 +77,7 @@ def named(value: Any) -> Any:
     """Return `mimetic`, `{name: mimetic, parts: qk}` or `{python: FILE}` as a mapping with a name; else what it is.
 
     Raises:
-        ValueError: it is a mapping without a name.
+        ValueError: it is a mapping without a name, or with two.
     """
     if isinstance(value, str):
         return {"name": value}
@@ -65,4 +86,6 @@ def named(value: Any) -> Any:
     name = value.get("name", value.get("python"))
     if name is None:
         raise ValueError("needs a name: NAME, or {name: NAME, ...}")
+    if "name" in value and "python" in value:
+        raise ValueError(f"name {value['name']!r} and python {value['python']!r} are two names of one thing; give one")
     return {"name": name, **{key: each for key, each in value.items() if key not in ("name", "python")}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,8 +15,10 @@ from pydantic import (
     Field,
     PlainValidator,
     SerializeAsAny,
+    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -54,6 +57,8 @@ class DatasetSpec(Frozen):
     name: str
     path: Annotated[str, Field(min_length=1)] | None = None
     """Root of a `folder` dataset, or name of one of `hf`; no other dataset has one."""
+    home: str | None = None
+    """Folder, that of the grid, in which a relative `path` begins; in no run_id. None: the current one."""
     train_size: Count | None = None
     """Trains on so many images of the training split, the classes in proportion. None: on all but `val_size`."""
     val_size: Count | None = None
@@ -74,6 +79,15 @@ class DatasetSpec(Frozen):
         if self.train_draw == "seed" and self.train_size is None:
             raise ValueError("train_draw 'seed' needs train_size: there is nothing to draw where all images are taken")
         return self
+
+    @model_serializer(mode="wrap")
+    def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in fields_of(self).items() if name != "home" or value}
+
+    @property
+    def root(self) -> Path:
+        """Folder of a `folder` dataset."""
+        return Path(self.home or "", str(self.path)).absolute()
 
     @property
     def label(self) -> str:
@@ -310,6 +324,7 @@ class RunSpec(Frozen):
     def canonical(self) -> str:
         """The JSON that is hashed: sorted keys, no white space, fields as `identity.yaml` has them."""
         run = {"schema_version": SCHEMA_VERSION, **self.model_dump(mode="json")}
+        run["dataset"].pop("home", None)
         owners = {"dataset": "dataset", "recipe": "recipe", "model": f"model.{self.model.arch}"}
         for part, owner in owners.items():
             run[part] = identity.hashed(owner, run[part])

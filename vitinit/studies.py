@@ -110,10 +110,10 @@ def study(name: str, results: Path | str = LOCAL) -> StudyResults:
 
 def run(
     rows: Mapping[str, Mapping[str, Any]],
-    datasets: Sequence[Named],
-    seeds: Iterable[int] = range(3),
+    datasets: Named | Sequence[Named],
+    seeds: int | str | Iterable[int] = 3,
     recipe: Named = RECIPE,
-    model: Mapping[str, Any] = MODEL,
+    model: Named = MODEL,
     *,
     sweep: Mapping[str, Any] | None = None,
     contrasts: Sequence[tuple[str, str] | Mapping[str, Any]] = (),
@@ -129,10 +129,11 @@ def run(
 
     Args:
         rows: by label, as in a grid: `{"Mimetic": {"base": "trunc_normal", "method": "mimetic"}}`.
-        datasets: names, or mappings as in a grid.
-        seeds: of every row.
+        datasets: one or several names, or mappings as in a grid. A relative path begins in the current folder.
+        seeds: of every row: the number of them, from 0 on, or as in a grid `0-4` or a list.
         recipe: name, or a mapping with fields to change; without a name they are of `small`.
-        model: as in a grid.
+        model: as in a grid, or the name of a preset, of a model of timm, or of your own as `file.py:NAME`. What is not
+            given is that of `vit_micro` at 32 pixels with patch 4.
         sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
         contrasts: pairs of rows to be compared, or weighted contrasts as in a grid.
         name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
@@ -145,15 +146,17 @@ def run(
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
     block = {
-        "datasets": list(datasets),
-        "model": dict(model),
+        "datasets": [datasets] if isinstance(datasets, str | Mapping) else list(datasets),
+        "model": _model(model),
         "recipe": recipe,
-        "seeds": list(seeds),
+        "seeds": seeds if isinstance(seeds, str) else list(seeds),
         **({"sweep": dict(sweep)} if sweep else {}),
     }
     content = _plain({"rows": dict(rows), "contrasts": list(contrasts), "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
     root = Path(results).absolute()
     chosen = _options(options, root)
@@ -176,6 +179,31 @@ def run(
             f"{count(tally.failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
         )
     return StudyResults(name, root)
+
+
+def _model(model: Named) -> dict[str, Any]:
+    """Return a model as a grid has it; MODEL's where it says nothing else."""
+    if isinstance(model, Mapping):
+        return dict(model) if model.keys() & {"timm", "python", "arch"} else {**MODEL, **model}
+    from vitinit.benchmark.models.registry import presets
+
+    if ":" in model:
+        return {"python": model, "image_size": MODEL["image_size"]}
+    if model not in presets():
+        import timm
+
+        if timm.is_model(model):
+            return {"timm": model}
+    return {**MODEL, "preset": model}
+
+
+def _from_here(dataset: Any) -> Any:
+    """Return a dataset whose relative path begins in the current folder, and not in that of the grid."""
+    from vitinit.benchmark.spec import WITH_PATH
+
+    fields = {"name": dataset} if isinstance(dataset, str) else dataset
+    has_path = str(fields.get("name")).partition(":")[0] in WITH_PATH
+    return {**fields, "home": str(Path.cwd())} if has_path else dataset
 
 
 def _plain(value: Any) -> Any:

@@ -75,6 +75,10 @@ class Dataset(ABC):
         """
         return None
 
+    def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
+        """Return files of the user's that it reads, and those among them that it passes over; none of most datasets."""
+        return [], []
+
     def download(self, data_dir: Path) -> None:
         """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.
 

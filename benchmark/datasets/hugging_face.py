@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.image_files.images import below
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, cause, plain
 
@@ -32,6 +33,10 @@ class HuggingFace(Dataset):
         if find_spec("datasets") is None:
             return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
         return None
+
+    def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
+        """The files of a folder that `save_to_disk` wrote."""
+        return (below(spec.root) if spec.root.is_dir() else []), []
 
     def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Both splits and the classes."""
@@ -70,8 +75,8 @@ def _loaded(spec: DatasetSpec) -> dict[str, Any]:
 
     name, _, revision = str(spec.path).partition("@")
     try:
-        if Path(name).is_dir():
-            found = datasets.load_from_disk(name)
+        if spec.root.is_dir():
+            found = datasets.load_from_disk(str(spec.root))
         else:
             found = datasets.load_dataset(name, revision=revision or None)
     except Exception as error:  # of many types: of the network, the Hub, a file that is damaged

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.datasets.folder import splits
+from vitinit.benchmark.datasets.folder import both, split
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -37,14 +37,15 @@ class ImageNet(Dataset):
         from vitinit.benchmark.image_files.arrays import numbered
 
         folder = data_dir / self.name
-        train, test, classes = splits(folder / "train", folder / "val")
+        train, test, classes = both(folder)
         if len(classes) != self.classes:
             raise VitinitError(
                 f"{folder} has {len(classes)} class folders, ImageNet-1K has {self.classes}; a part of it is a dataset "
                 "of its own: folder:PATH"
             )
         # of a million files nobody reads the contents at each start
-        return replace(train, digest=numbered), replace(test, digest=numbered), classes, self.statistics
+        first, second = (replace(split(*listed), digest=numbered) for listed in (train, test))
+        return first, second, classes, self.statistics
 
 
 IMAGENET = ImageNet(

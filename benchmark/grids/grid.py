@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name, parsed
@@ -61,8 +62,9 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
     file = parsed(GridFile, content, f"grid file {path}")
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
-    found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path.stem)]
-    return Grid(path.stem, file.title, _cells(found, seeds, path.stem), file)
+    study = normalize("NFC", path.stem)
+    found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path)]
+    return Grid(study, file.title, _cells(found, seeds, study), file)
 
 
 def _with_content(value: Any, folder: Path) -> Any:
@@ -74,16 +76,17 @@ def _with_content(value: Any, folder: Path) -> Any:
     return plugins.pinned(value, folder) if isinstance(value, str) and plugins.in_a_file(value) else value
 
 
-def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], study: str) -> Iterator[tuple[Cell, list[int]]]:
+def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path) -> Iterator[tuple[Cell, list[int]]]:
     """Each row on each dataset, for every combination of what is swept, in table order.
 
     Each is the run at the first seed, without its column, and all seeds.
     """
-    block, where = file.blocks[number], f"grid {study!r}, block {number + 1}"
+    block, where = file.blocks[number], f"grid {path.stem!r}, block {number + 1}"
     for chosen in itertools.product(*block.sweep.values()):
         with _blamed(where):
-            values = _by_part({**dict(zip(block.sweep, chosen, strict=True)), **fixed})
-            found = [resolve_dataset({**each, **values["dataset"]}) for each in block.datasets]
+            swept, given = _by_part(dict(zip(block.sweep, chosen, strict=True))), _by_part(fixed)
+            values = {part: {**swept[part], **given[part]} for part in PARTS}
+            found = [resolve_dataset({**each, **values["dataset"]}, path.parent) for each in block.datasets]
         for dataset, (label, row) in itertools.product(found, file.rows.items()):
             with _blamed(f"{where}, row {label!r}"):
                 cell = _cell(label, row, dataset, block, values)
@@ -116,6 +119,8 @@ def _by_part(given: Mapping[str, Any]) -> Values:
         part, _, field = name.replace(".params.", ".").partition(".")
         if part not in PARTS or not field:
             raise VitinitError(f"{name!r} is no field: write PART.FIELD, as recipe.lr; parts: {', '.join(PARTS)}")
+        if field in values[part]:
+            raise VitinitError(f"{name} is given twice, under two names; give it once")
         values[part][field] = value
     return values
 

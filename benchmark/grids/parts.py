@@ -27,15 +27,22 @@ def recipes() -> dict[str, dict[str, Any]]:
     return {path.stem: read(path) for path in sorted((HERE / "recipes").glob("*.yaml"))}
 
 
-def resolve_dataset(named: Mapping[str, Any]) -> DatasetSpec:
-    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise."""
+def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpec:
+    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise.
+
+    A relative path begins in `home`, the folder of a grid.
+    """
     fields = dict(named)
     name = str(fields.get("name"))
     before, colon, path = (name, "", "") if plugins.is_pinned(name) else name.partition(":")
     known = datasets.get(before if colon and before in datasets.names() else name)
+    if colon and "path" in fields:
+        raise VitinitError(f"dataset {name!r}: its path is in the name and beside it; give it once")
     if colon:
         fields |= {"name": known.name, "path": path}
     spec = parsed(DatasetSpec, fields, f"dataset {name!r}")
+    if spec.path and not spec.home and not Path(spec.path).is_absolute():
+        spec = spec.model_copy(update={"home": str(home.absolute())})
     known.training_images(spec)
     return spec
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from vitinit.benchmark.contrasts import Registered
-from vitinit.benchmark.fields import Frozen, Seed, named
+from vitinit.benchmark.fields import Frozen, Name, Seed, named, spelled
 from vitinit.benchmark.records.store import Layout
 from vitinit.benchmark.spec import RunSpec
 
@@ -49,14 +49,12 @@ def no_seed_twice(seeds: list[int]) -> list[int]:
 Seeds = Annotated[list[Seed], Field(min_length=1), BeforeValidator(seeds_of), AfterValidator(no_seed_twice)]
 
 
-def _printable(text: str) -> str:
-    if not text.strip() or not text.isprintable():
-        raise ValueError("is to be printable text on one line, not empty")
-    return text
-
-
-Name = Annotated[str, Field(max_length=80), AfterValidator(_printable)]
-"""Name of a row, for tables, figures and file names."""
+def _no_row_twice(rows: Any) -> Any:
+    if isinstance(rows, dict):
+        for name, times in Counter(spelled(name) for name in rows if isinstance(name, str)).items():
+            if times > 1:
+                raise ValueError(f"row {name!r} is there {times} times, in spellings that look alike")
+    return rows
 
 
 Named = Annotated[dict[str, Any], BeforeValidator(named)]
@@ -97,7 +95,7 @@ class GridFile(Registered):
 
     title: Annotated[str, Field(max_length=1_000)]
     """Beginning of the captions of tables and figures."""
-    rows: Annotated[dict[Name, Row], Field(min_length=1)]
+    rows: Annotated[dict[Name, Row], Field(min_length=1), BeforeValidator(_no_row_twice)]
     """Initialisations by the name that tables show, in the order of the tables."""
     blocks: Annotated[list[Block], Field(min_length=1)]
     """Runs: the product of datasets, rows and seeds of each block."""

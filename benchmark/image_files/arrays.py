@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.images import centre, read_image
+from vitinit.benchmark.image_files.subset import a_fifth
 from vitinit.initializers.errors import VitinitError, plain
 
 IGNORED = 255
@@ -107,19 +108,8 @@ class Split:
         Raises:
             VitinitError: a class has one image.
         """
-        from sklearn.model_selection import train_test_split
-
-        train: list[int] = []
-        test: list[int] = []
-        for label, name in enumerate(classes):
-            numbers = (self.labels == label).nonzero()[:, 0].tolist()
-            if len(numbers) == 1:
-                raise VitinitError(f"class {name} has one image; training and test split need one each")
-            if numbers:
-                kept, taken = train_test_split(numbers, test_size=max(1, round(len(numbers) / 5)), random_state=0)
-                train += kept
-                test += taken
-        return self.part(torch.tensor(sorted(train))), self.part(torch.tensor(sorted(test)))
+        train, test = map(torch.from_numpy, a_fifth(self.labels.numpy(), classes))
+        return self.part(train), self.part(test)
 
 
 def encoded(labels: Tensor, content: Callable[[int], bytes], name: Callable[[int], str]) -> Split:

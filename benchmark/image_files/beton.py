@@ -84,14 +84,15 @@ def damaged(file: Path, why: str) -> VitinitError:
 
 def prepared_folder(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> Path:
     """The folder of a dataset at a size, or in JPEGs; of a folder dataset it depends on the full path."""
-    full = spec.model_copy(update={"path": str(Path(spec.path).resolve())}) if spec.path else spec
+    place = spec.root if spec.root.is_dir() else Path(str(spec.path))
+    full = spec.model_copy(update={"path": str(place.resolve()), "home": None}) if spec.path else spec
     digest = hashlib.sha256(full.model_dump_json().encode()).hexdigest()[:12]
     return data_dir / "ffcv" / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
 
 
 def names_digest(spec: DatasetSpec) -> str:
     """sha256 over the names of the image files of a folder dataset; the others are the same for everybody."""
-    splits = folders(Path(str(spec.path))) if spec.name == "folder" else ()
+    splits = folders(spec.root) if spec.name == "folder" else ()
     names = [f"{name}/{file.name}" for split in splits for name, files in by_class(split).items() for file in files]
     return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
 

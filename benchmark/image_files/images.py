@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
-"""Files of a folder dataset that count as images."""
+"""Files of a folder dataset that count as images: those of `torchvision.datasets.ImageFolder`."""
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
 BEHIND = (255, 255, 255)
@@ -25,8 +28,31 @@ def shown(folder: Path) -> list[Path]:
     return sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
 
 
+def below(folder: Path) -> list[Path]:
+    """Return the files below a folder in sorted order, without names that begin with a dot; links are followed."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    found: list[Path] = []
+    for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "."]
+        found += [Path(home, name) for name in files if name[0] != "."]
+    return sorted(found)
+
+
+def stamp(files: Iterable[Path], root: Path) -> str:
+    """Return a hash of names, sizes and times of files: while it stays, nobody has to read them again."""
+    digest = hashlib.sha256()
+    for file in files:
+        status = file.stat()
+        line = f"{os.path.relpath(file, root)}\0{status.st_size}\0{status.st_mtime_ns}\0"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
 def by_class(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class, in the order of the names (Unicode NFC) of both.
+    """The image files of each class, in its subfolders too, in the order of the names (Unicode NFC) of both.
 
     Raises:
         VitinitError: a class is there twice, in two spellings of its letters, or has no image.
@@ -36,7 +62,7 @@ def by_class(folder: Path) -> dict[str, list[Path]]:
         name = unicodedata.normalize("NFC", entry.name)
         if name in found:
             raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")
-        found[name] = [file for file in shown(entry) if file.suffix.lower() in EXTENSIONS]
+        found[name] = [file for file in below(entry) if file.suffix.lower() in EXTENSIONS]
         if not found[name]:
             raise VitinitError(f"the class folder {entry} has no images ({', '.join(EXTENSIONS)})")
     return dict(sorted(found.items()))

@@ -50,13 +50,22 @@ class NamedModel(BaseModelSpec):
         """Put what is no field of the spec among the arguments.
 
         Raises:
-            VitinitError: an argument that no grid gives.
+            VitinitError: an argument that no grid gives, or one that is given twice; or another family is named, too.
         """
+        where, args = f"model {cls.key} {fields[cls.key]}", fields.get("args") or {}
         flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
-        args, size = {**(fields.get("args") or {}), **flat}, fields.get("img_size", fields.get("image_size"))
-        for name in args.keys() & {*NOT_HERE.split()}:
-            raise VitinitError(f"model {cls.key} {fields[cls.key]}: {name} is not for a grid to give; leave it out")
-        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": args}
+        sizes = [given[name] for given in (fields, args) for name in SIZES if name in given]
+        if len(sizes) > 1:
+            raise VitinitError(f"{where}: {' and '.join(SIZES)} are two names of one thing; give one, once")
+        for name in args.keys() & flat.keys():
+            raise VitinitError(f"{where}: {name} is given in args and beside it; give it once")
+        for name in (args | flat).keys() & {*NOT_HERE.split()}:
+            raise VitinitError(f"{where}: {name} is not for a grid to give; leave it out")
+        own = {name: value for name, value in args.items() if name not in SIZES}
+        if fields.get("arch", cls.name()) != cls.name():
+            raise VitinitError(f"{where}: arch {fields['arch']!r} names another model; leave it out")
+        size = sizes[0] if sizes else None
+        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": own | flat}
 
     def check(self) -> None:
         """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""

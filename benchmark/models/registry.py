@@ -33,9 +33,15 @@ families = REGISTRY.by_name
 
 
 def by_name(fields: Mapping[str, Any]) -> type[NamedModel] | None:
-    """The family of models by name that fields of a grid are of, by the field that holds the name."""
-    named = (family for family in families().values() if issubclass(family, NamedModel))
-    return next((family for family in named if family.key in fields), None)
+    """The family of models by name that fields of a grid are of, by the field that holds the name.
+
+    Raises:
+        VitinitError: there are two such fields.
+    """
+    named = [family for family in families().values() if issubclass(family, NamedModel) and family.key in fields]
+    if len(named) > 1:
+        raise VitinitError(f"model: {' and '.join(family.key for family in named)} both name one; give one of them")
+    return named[0] if named else None
 
 
 def presets() -> dict[str, dict[str, Any]]:

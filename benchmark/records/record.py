@@ -170,7 +170,7 @@ class Masked(Frozen):
     """Top-1 of the unchanged model, on the same images."""
 
 
-class DatasetInfo(Frozen):
+class DatasetInfo(_Recorded):
     """Dataset as it was read."""
 
     train: PositiveInt
@@ -181,6 +181,10 @@ class DatasetInfo(Frozen):
     checksum: Sha256
     """sha256 over pixels and labels of the images trained on and of those that accuracy was measured on, before
     augmentation; of files that are decoded when they are used, over the digests of the files and the labels."""
+    stamp: Sha256 | None = None
+    """sha256 over names, sizes and times of the files of a folder of one's own; None of other datasets."""
+    unread: dict[str, PositiveInt] | None = None
+    """Number of files in that folder that are passed over, by the ending of their names."""
 
 
 class Session(Frozen):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from vitinit.benchmark.datasets.load import data_dir as data_folder
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.choose import load_grid, planned_of
 from vitinit.runners.launching.estimate import estimate
@@ -33,7 +34,7 @@ def plan(
     """Show every run of a grid and its state: recorded, live, skipped, to do. Nothing is written."""
     loaded = load_grid(grid, seeds, fixed)
     planned, contents = planned_of(loaded, Store(results), only, data_dir)
-    print_plan(loaded, planned, contents)
+    print_plan(loaded, planned, contents, data_folder(data_dir))
     left = [item.cell for item in planned if item.state != "done" and not item.cell.misfit]
     if left and contents.done and (time := estimate(left, [results / loaded.name])):
         console.print(time)

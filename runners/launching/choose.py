@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import unicodedata
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -62,7 +63,7 @@ def matches(cell: Cell, condition: str) -> bool:
         raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(KEYS)} and every field")
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
-    value, pattern = values[key].lower(), pattern.lower()
+    value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
     if key == "dataset" and value.partition("[")[0] == pattern:
         return True
     with suppress(ValueError):

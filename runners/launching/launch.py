@@ -26,7 +26,7 @@ from vitinit.runners.launching import jobs
 from vitinit.runners.launching.choose import planned_of
 from vitinit.runners.launching.execute import Tally, check_writable, execute
 from vitinit.runners.launching.plan import Planned
-from vitinit.runners.launching.words import counts, details, print_plan, shared_images
+from vitinit.runners.launching.words import counts, details, on_folders, print_plan
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import skip
 from vitinit.runners.options import LOCAL, LaunchOptions
@@ -84,7 +84,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
             with _alone(setting) if profile and not options.dry_run else nullcontext():
                 todo = _todo(grid, options, display, setting)
                 if options.dry_run:
-                    print_plan(grid, todo.planned, todo.contents)
+                    print_plan(grid, todo.planned, todo.contents, setting.data_dir)
                     if profile and todo.cells:
                         from vitinit.runners.launching.cluster import shown
 
@@ -277,7 +277,8 @@ def _announce(grid: Grid, todo: Todo, display: Display) -> None:
     """Say what there is to do, and what needs a sentence."""
     display.say(grid.title)
     display.say(f"{counts(todo.planned)}; records in {todo.setting.root / grid.name}")
-    for line in (*details(todo.planned, todo.contents), *shared_images(todo.planned)):
+    planned, contents = todo.planned, todo.contents
+    for line in (*details(planned, contents), *on_folders(planned, contents, todo.setting.data_dir)):
         display.say(line, "yellow")
     if todo.failed_before:
         display.say(f"{count(len(todo.failed_before), 'run')} failed before; --retry-failed runs them again")

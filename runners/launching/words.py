@@ -6,20 +6,24 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.folder import in_both
+from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.image_files.images import stamp
 from vitinit.benchmark.records.store import Contents
-from vitinit.initializers.errors import count
+from vitinit.initializers.errors import count, os_errors
 from vitinit.runners.launching.plan import STATES, Planned
 from vitinit.runners.options import console, print_table
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Grid
+    from vitinit.benchmark.spec import RunSpec
 
 SHOWN = 8
 """Number of lines of a kind that are listed."""
 
 
-def print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
+def print_plan(grid: Grid, planned: list[Planned], contents: Contents, data_dir: Path) -> None:
     """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits."""
     digits = 8 if console.room else 16
     rows = [
@@ -30,7 +34,7 @@ def print_plan(grid: Grid, planned: list[Planned], contents: Contents) -> None:
     console.print(grid.title)
     console.print(counts(planned))
     print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
-    for line in (*details(planned, contents), *shared_images(planned)):
+    for line in (*details(planned, contents), *on_folders(planned, contents, data_dir)):
         console.print(line)
 
 
@@ -72,10 +76,44 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
     return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
 
 
-def shared_images(planned: list[Planned]) -> list[str]:
-    """Lines on folders whose test images are trained on. Files are read for it: `status` leaves that out."""
-    lines = []
-    for root in {item.cell.spec.dataset.path for item in planned if item.cell.spec.dataset.name == "folder"}:
-        if shared := in_both(Path(str(root))):
-            lines.append(f"folder:{root}: {shared} of its test images are in train, too")
-    return lines
+def on_folders(planned: list[Planned], contents: Contents, data_dir: Path) -> list[str]:
+    """Lines on folders of one's own: files passed over, test images that are trained on, images that have changed.
+
+    Files are read for it: `status` leaves that out.
+    """
+    lines: list[str] = []
+    opened: dict[tuple[object, ...], str] = {}
+
+    def checksum(spec: RunSpec) -> str:
+        from vitinit.initializers.streams import derive
+
+        draw = derive(spec.seed, "train_draw") if spec.dataset.train_draw == "seed" else 0
+        images = spec.dataset, spec.model.image_size, data_dir, draw, spec.recipe.crops
+        if images not in opened:
+            opened[images] = load(*images).checksum
+        return opened[images]
+
+    for spec in dict.fromkeys(item.cell.spec.dataset for item in planned):
+        name = f"{spec.name}:{spec.path}"
+        with os_errors(f"dataset {name}"):
+            files, unread = registry.get(spec.name).own_files(spec)
+            now = stamp(files, spec.root) if files else ""
+            shared = in_both(spec) if files and spec.name == "folder" else 0
+        if unread:
+            number = f"{len(unread)} of {count(len(files) + len(unread), 'file')}"
+            endings = Counter(file.suffix.lower() or "no ending" for file in unread).most_common()
+            what = ", ".join(f"{number} {ending}" for ending, number in endings)
+            lines.append(f"{name}: {number} {'is' if len(unread) == 1 else 'are'} not read: {what}; as {unread[0]}")
+        if shared:
+            lines.append(f"{name}: {shared} of its {spec.evaluate_on} images are in train, too")
+        changed = 0
+        for cell in (item.cell for item in planned if now and item.state == "done"):
+            recorded = contents.done[cell.run_id].dataset
+            if cell.spec.dataset == spec and recorded.stamp != now:
+                changed += recorded.checksum != checksum(cell.spec)
+        if changed:
+            lines.append(
+                f"{count(changed, 'run')} done with other images than {name} has now: put these back, or remove the "
+                "records"
+            )
+    return list(dict.fromkeys(lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataset_helpers import NOWHERE, counts, error_of, folder_spec, make_folder, rows
+from dataset_helpers import NOWHERE, counts, error_of, folder_spec, make_folder, make_image, rows
 from PIL import Image
+from sklearn.model_selection import train_test_split
+from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
+from vitinit.benchmark.datasets.folder import FOLDER
 from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.image_files.subset import a_fifth
+from vitinit.benchmark.spec import DatasetSpec
 
 
 def test_folder_with_train_and_test(tmp_path: Path) -> None:
@@ -113,14 +120,82 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) ->
         file.unlink()
 
 
-def test_the_plan_counts_test_images_that_are_in_train_too(tmp_path: Path, here) -> None:
-    make_folder(tmp_path / "images", {"train/a": 3, "train/b": 3, "val/b": 1})
-    shutil.copytree(tmp_path / "images/train/a", tmp_path / "images/val/a")
-    (tmp_path / "mine.yaml").write_text(
-        "title: Mine\nrows: {A: {base: trunc_normal}}\nblocks:\n  - datasets: ['folder:images']\n"
-        "    model: {preset: vit_micro, image_size: 8, patch_size: 4}\n"
-        "    recipe: {name: small, epochs: 1, batch_size: 2}\n    seeds: [0]\n"
+GRID = """
+title: Mine
+rows: {A: {base: trunc_normal}}
+blocks:
+  - datasets: ['folder:images']
+    model: {preset: vit_micro, image_size: 8, patch_size: 4}
+    recipe: {name: small, epochs: 1, batch_size: 2}
+    seeds: [0]
+"""
+RUN = "run", "mine.yaml", "--executor", "inline", "--device", "cpu"
+
+
+@pytest.mark.parametrize("held_out", [{}, {"val_size": 6, "evaluate_on": "val"}])
+@pytest.mark.parametrize("layout", [{"train/a": 3, "train/b": 3, "val/b": 1, "val/a": 1}, {"a": 5, "b": 10, "a/b": 2}])
+def test_the_plan_counts_images_for_measuring_that_are_trained_on(layout, held_out, tmp_path, here):
+    """Each file of a class is there twice; with splits, those of a class are in both."""
+    make_folder(tmp_path / "images", layout)
+    for file in sorted(tmp_path.glob("images/**/*.png")):
+        shutil.copy(file, file.with_name(f"copy {file.name}"))
+    if "val/a" in layout:
+        shutil.copytree(tmp_path / "images/train/a", tmp_path / "images/val/a/more")
+    dataset = {"name": "folder", "path": "images", **held_out}
+    (tmp_path / "mine.yaml").write_text(GRID.replace("'folder:images'", json.dumps(dataset)))
+    data = load(DatasetSpec(**dataset), 8, NOWHERE)
+    shared = sum(image.numpy().tobytes() in rows(data.train.images) for image in data.held_out.images)
+    assert shared
+    name = held_out.get("evaluate_on", "test")
+    assert f"\nfolder:images: {shared} of its {name} images are in train, too\n" in here("plan", "mine.yaml")[1]
+
+
+def test_images_are_those_that_torchvision_reads_and_others_are_counted(tmp_path: Path, here) -> None:
+    make_folder(tmp_path / "images", {"a": 3, "a/deep/er": 2, "a/.hidden": 2, "b": 5})
+    make_image(tmp_path / "images/b/UPPER.JPG", 1)
+    for name in ("a/x.gif", "b/y.jfif", "b/deep/z.gif", "beside.png"):
+        make_image((tmp_path / "images" / name).with_suffix(".png"), 2)
+        (tmp_path / "images" / name).with_suffix(".png").rename(tmp_path / "images" / name)
+    files, _ = FOLDER.own_files(folder_spec(tmp_path / "images"))
+    assert sorted(map(str, files)) == sorted(
+        path for path, _ in ImageFolder(tmp_path / "images").samples if ".hidden" not in path
     )
-    code, said = here("plan", "mine.yaml")
+    (tmp_path / "mine.yaml").write_text(GRID)
+    code, said = here(*RUN)
     assert code == 0
-    assert said.endswith("\nfolder:images: 3 of its test images are in train, too\n")
+    assert "folder:images: 4 of 15 files are not read: 2 .gif, 1 .jfif, 1 .png; as " in said
+    record = json.loads(next((tmp_path / "results/local/mine").glob("*.json")).read_bytes())
+    assert record["dataset"]["unread"] == {".gif": 2, ".jfif": 1, ".png": 1}
+
+
+def test_images_that_changed_after_a_run_are_noticed_and_a_copy_of_the_folder_is_not(tmp_path: Path, here) -> None:
+    make_folder(tmp_path / "images", {"a": 5, "b": 5})
+    (tmp_path / "mine.yaml").write_text(GRID)
+    code, said = here(*RUN)
+    assert (code, "other images" in said) == (0, False)
+    (tmp_path / "images").rename(tmp_path / "before")
+    shutil.copytree(tmp_path / "before", tmp_path / "images", copy_function=shutil.copyfile)
+    assert "other images" not in here("plan", "mine.yaml")[1]
+    make_image(tmp_path / "images/a/000.png", 1234)
+    noticed = "1 run done with other images than folder:images has now: put these back, or remove the records"
+    assert all(noticed in here(*command)[1] for command in (("plan", "mine.yaml"), RUN))
+
+
+def test_a_relative_folder_begins_in_that_of_the_grid_and_changes_no_run(tmp_path: Path, here) -> None:
+    (tmp_path / "grids").mkdir()
+    (tmp_path / "grids/mine.yaml").write_text(GRID)
+    make_folder(tmp_path / "images", {"a": 5, "b": 5})  # where the command runs
+    assert here("plan", "grids/mine.yaml")[0] == 2
+    (tmp_path / "images").rename(tmp_path / "grids/images")
+    assert here("run", "grids/mine.yaml", *RUN[2:])[0] == 0
+    spec = grid.load(str(tmp_path / "grids/mine.yaml")).cells[0].spec
+    assert spec.run_id == spec.model_copy(update={"dataset": DatasetSpec(name="folder", path="images")}).run_id
+
+
+def test_a_fifth_of_each_class_is_that_of_scikit_learn() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 100)
+    expected = [
+        train_test_split(members, test_size=round(len(members) / 5), random_state=0)[1]
+        for members in (np.flatnonzero(labels == label) for label in range(4))
+    ]
+    assert a_fifth(labels, "abcd")[1].tolist() == sorted(np.concatenate(expected))

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -96,7 +97,8 @@ def run(code: Path, place: Path, how: Execution, only: str | None) -> None:
     """`vitinit run`, to its end."""
     options = ["--device", "cpu", "--data-dir", "data", "--results", how.name]
     options += ["--keep-weights", "--keep-maps", *how.options, *(["--only", only] if only else [])]
-    vitinit(code, place, "run", str(GRIDS / f"{how.grid}.yaml"), *options, processes=how.processes)
+    grid = shutil.copy(GRIDS / f"{how.grid}.yaml", place)  # beside the images of a relative folder
+    vitinit(code, place, "run", grid, *options, processes=how.processes)
 
 
 def prepare(code: Path, place: Path) -> None:
