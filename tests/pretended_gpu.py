@@ -1,15 +1,17 @@
 """A pretended GPU: tensors that say `cuda:0`, hold their numbers in main memory and refuse what CUDA refuses.
 
 A tensor is on the pretended GPU if its storage is in a list, so types, parameters and views stay what they are. Every
-operation goes by a dispatch mode, which raises `Refused` where CUDA would raise, and notes what makes the host wait.
+operation goes by a dispatch mode, which raises `Refused` where CUDA would raise, and notes what makes the host wait,
+what is sent from pageable memory, and what may be read or written too early because streams do not wait for each other.
 Modes belong to a thread: in others nothing can be put on the GPU.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,23 +35,53 @@ class Refused(RuntimeError):
     """CUDA would raise an error."""
 
 
+class Stream:
+    """A stream: a number for each operation, and up to which number it comes after those of other streams."""
+
+    def __init__(self, device: Any = None, seen: dict[Stream, int] | None = None) -> None:
+        self.seen = defaultdict(int, seen or {})
+
+    def record_event(self) -> Stream:
+        return Stream(seen=self.seen)
+
+    def wait_event(self, event: Stream) -> None:
+        for stream, number in event.seen.items():
+            self.seen[stream] = max(self.seen[stream], number)
+
+    wait_stream = wait_event
+
+
+@dataclass(eq=False)
+class Memory:
+    """A storage on the GPU: in which stream it was made, which operations read or wrote it last."""
+
+    ref: StorageWeakRef
+    owner: Stream
+    used: dict[Stream, int] = field(default_factory=dict)
+    written: dict[Stream, int] = field(default_factory=dict)
+    recorded: set[Stream] = field(default_factory=set)
+
+
 class Storages:
     """A set of storages, which it does not keep alive."""
 
     def __init__(self) -> None:
-        self._refs: dict[int, StorageWeakRef] = {}
+        self.memory: dict[int, Memory] = {}
         self._limit = 1000
 
-    def add(self, tensor: Tensor) -> Tensor:
+    def add(self, tensor: Tensor, stream: Stream) -> Tensor:
         ref = StorageWeakRef(tensor.untyped_storage())
-        self._refs[ref.cdata] = ref
-        if len(self._refs) > self._limit:  # while a reference is here, no other storage has its address
-            self._refs = {at: each for at, each in self._refs.items() if not each.expired()}
-            self._limit = 1000 + 2 * len(self._refs)
+        self.memory.setdefault(ref.cdata, Memory(ref, stream))
+        if len(self.memory) > self._limit:  # while a reference is here, no other storage has its address
+            self.memory = {at: each for at, each in self.memory.items() if not each.ref.expired()}
+            self._limit = 1000 + 2 * len(self.memory)
         return tensor
 
+    def of(self, tensor: Tensor) -> Memory:
+        return self.memory[tensor.untyped_storage()._cdata]
+
     def __contains__(self, tensor: Tensor) -> bool:
-        return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self._refs
+        return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self.memory
 
 
 class Generator(torch._C.Generator):
@@ -63,6 +95,8 @@ class PretendedGpu(TorchDispatchMode):
         waits: operations that made the host wait for the device, since this was last cleared.
         operations: number of operations on the device, by name.
         pageable: shapes of tensors that were sent from memory that is not page-locked.
+        races: operations that come before, or after, what they need, or change what is still being sent.
+        stream: the current one.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -72,11 +106,45 @@ class PretendedGpu(TorchDispatchMode):
         self.waits: list[str] = []
         self.operations: Counter[str] = Counter()
         self.pageable: list[tuple[int, ...]] = []
+        self.races: list[str] = []
+        self.host, self.stream = Stream(), Stream()
+        self.shared: set[Memory] = set()
+        """Memory that another stream than its own has used."""
+        self.sending: list[tuple[Tensor, Tensor]] = []
+        """Page-locked tensors of which a copy is under way, and what was in them when it began."""
         self.leaving = False
         """A copy to main memory is under way, by `moved`; C++ takes that for where its tensors are anyway."""
 
     def device_of(self, tensor: Tensor) -> torch.device:
         return self.device if tensor in self.here else CPU
+
+    def wait(self, why: str) -> None:
+        """The host waits for the current stream: all that it launches from now on comes after."""
+        self.waits.append(why)
+        self.check()
+        self.sending.clear()
+        self.host.wait_event(self.stream)
+
+    def check(self) -> None:
+        """Note memory that was freed, or changed, before what uses it is done."""
+        self.races += [
+            "page-locked memory was changed as it was sent" for now, then in self.sending if (now != then).any()
+        ]
+        for memory in [memory for memory in self.shared if memory.ref.expired()]:
+            self.shared.remove(memory)
+            late = {s for s, number in memory.used.items() if number > memory.owner.seen[s]} - memory.recorded
+            self.races += ["memory was freed while another stream may use it: record_stream"] * bool(late)
+
+    def _uses(self, name: str, tensor: Tensor, writes: bool) -> None:
+        memory, now = self.here.of(tensor), self.stream
+        for stream, number in (memory.used if writes else memory.written).items():
+            if number > now.seen[stream]:
+                self.races.append(f"{name} does not wait for another stream")
+        memory.used[now] = now.seen[now]
+        if writes:
+            memory.written[now] = now.seen[now]
+        if now is not memory.owner:
+            self.shared.add(memory)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func._schema.name.removeprefix("aten::")
@@ -100,17 +168,28 @@ class PretendedGpu(TorchDispatchMode):
             if any(isinstance(leaf, torch._C.Generator) and not isinstance(leaf, Generator) for leaf in leaves):
                 raise Refused(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
             self.operations[name] += not func.is_view
+        if ours and not func.is_view:
+            self.check()
+            self.stream.wait_event(self.host)
+            self.stream.seen[self.stream] += 1
+            for argument, given in zip(func._schema.arguments, args, strict=False):
+                for leaf in tree_leaves(given):
+                    if isinstance(leaf, Tensor) and leaf in self.here:
+                        self._uses(name, leaf, argument.alias_info is not None and argument.alias_info.is_write)
         by_mask = name in INDEXING and any(
             each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
         )
         if ours and (name in READING or by_mask):
-            self.waits.append(name)
+            self.wait(name)
         result = func(*args, **kwargs)
         for each in tree_leaves(result):
             if isinstance(each, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
-                self.here.add(each)
+                fresh = each not in self.here
+                self.here.add(each, self.stream)
+                if fresh:
+                    self._uses(name, each, writes=True)
             elif isinstance(each, Tensor) and pinned:
-                self.pinned.add(each)
+                self.pinned.add(each, self.stream)
         return result
 
     def _mixed(self, name: str, args: Any, others: list[Tensor]) -> None:
@@ -120,7 +199,7 @@ class PretendedGpu(TorchDispatchMode):
             and args[0] in self.here
             and not any(other is each for other in others for each in args[2:3])
         ):
-            self.waits.append(f"{name} by numbers on the CPU")
+            self.wait(f"{name} by numbers on the CPU")
         else:
             shapes = ", ".join(str(tuple(each.shape)) for each in others)
             raise Refused(f"{name}: all tensors must be on the same device, but these are on the CPU: {shapes}")
@@ -132,7 +211,9 @@ class PretendedGpu(TorchDispatchMode):
         if isinstance(source, Tensor) and self.device_of(source) != into:
             self.pageable += [tuple(source.shape)] if into != CPU and source not in self.pinned else []
             if into == CPU or not non_blocking:
-                self.waits.append(f"copy of {tuple(source.shape)} to {into}")
+                self.wait(f"copy of {tuple(source.shape)} to {into}")
+            else:
+                self.sending.append((source, source.clone()))
 
 
 def moved(gpu: PretendedGpu, tensor: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
@@ -178,12 +259,13 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
         return NUMPY(tensor, **kwargs)
 
     def to_list(tensor: Tensor) -> Any:
-        gpu.waits += ["tolist"] if tensor in gpu.here else []
+        if tensor in gpu.here:
+            gpu.wait("tolist")
         return TOLIST(tensor)
 
     def deepcopied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
         new = DEEPCOPY(tensor, memo)
-        return gpu.here.add(new) if tensor in gpu.here else new
+        return gpu.here.add(new, gpu.stream) if tensor in gpu.here else new
 
     def from_numbers(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
         return moved(gpu, TENSOR(data, **kwargs), device or CPU)
@@ -200,6 +282,12 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
         found = GROUPS(tensors, with_indices)
         return {(gpu.device_of(group[0][0][0]), dtype): group for (_, dtype), group in found.items()}
 
+    @contextmanager
+    def stream(other: Stream) -> Iterator[None]:
+        before, gpu.stream = gpu.stream, other
+        yield
+        gpu.stream = before
+
     class Autocast(AUTOCAST):
         def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
             super().__init__("cpu", *args, **kwargs)
@@ -213,7 +301,8 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
             "is_cuda": property(lambda tensor: tensor in gpu.here),
             "is_cpu": property(lambda tensor: tensor not in gpu.here),
             "is_pinned": lambda tensor: tensor in gpu.pinned,
-            "pin_memory": lambda tensor: tensor if tensor in gpu.pinned else gpu.pinned.add(tensor.clone()),
+            "pin_memory": lambda tensor: tensor if tensor in gpu.pinned else gpu.pinned.add(tensor.clone(), gpu.stream),
+            "record_stream": lambda tensor, stream: gpu.here.of(tensor).recorded.add(stream),
             "numpy": to_numpy,
             "tolist": to_list,
             "__deepcopy__": deepcopied,
@@ -228,7 +317,10 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
             "manual_seed_all": lambda seed: None,
             "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
             "set_rng_state": lambda state, device=None: None,
-            "synchronize": lambda device=None: gpu.waits.append("synchronize"),
+            "synchronize": lambda device=None: gpu.wait("synchronize"),
+            "Stream": Stream,
+            "stream": stream,
+            "current_stream": lambda device=None: gpu.stream,
             "is_current_stream_capturing": lambda: False,
             "is_bf16_supported": lambda including_emulation=True: True,
             "get_device_name": lambda device=None: "Pretended GPU",

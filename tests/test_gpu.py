@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from tests.pretended_gpu import GPU, PretendedGpu, Refused, pretended_gpu
+from tests.pretended_gpu import GPU, PretendedGpu, Refused, Stream, pretended_gpu
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.grids.parts import resolve_model
@@ -57,8 +56,15 @@ class FromDisk(Loader):
     def read(
         self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
     ) -> Iterator[Tensor]:
-        images = (getattr(self._data, split).images[numbers] for numbers in batches)
-        return (each.pin_memory() for each in images) if self.pins else images
+        return (getattr(self._data, split).images[numbers] for numbers in batches)
+
+
+class InPlace(FromDisk):
+    """Reads each batch into the same page-locked memory."""
+
+    def read(self, split, batches, epoch=None):
+        memory = torch.empty((8, 3, SIZE, SIZE), dtype=torch.uint8, pin_memory=True)
+        return (memory[: len(images)].copy_(images) for images in super().read(split, batches, epoch))
 
 
 def split(count: int, dense: bool) -> Split:
@@ -97,7 +103,10 @@ def trained(
         now = training.epoch, training.step
         if gpu and now == (last[0], last[1] + 1) and last[1]:
             assert gpu.waits == [], "a training step waits for the GPU"
-            assert [shape for shape in gpu.pageable if math.prod(shape) > 200] == [], "not page-locked"
+            assert gpu.pageable == [], "not page-locked"
+        if gpu:
+            gpu.check()
+            assert gpu.races == []
         last = now
         if gpu:
             gpu.waits.clear()
@@ -206,9 +215,35 @@ def test_what_waits_for_the_gpu_is_found(wait, wrong):
         planted(hooked(wrong))
 
 
+def test_a_copy_from_pageable_memory_is_found():
+    with pytest.raises(AssertionError, match="not page-locked"):
+        planted(hooked(lambda x: x + torch.ones(48).to(x.device, non_blocking=True)))
+
+
 def test_what_reads_the_gpu_as_if_it_were_memory_is_found():
     with pytest.raises(Refused, match="numpy"):
         planted(hooked(lambda x: x * float(x.detach().numpy().sum())))
+
+
+@pytest.mark.parametrize(
+    ("cls", "method", "fault"),
+    [(Tensor, "record_stream", "memory was freed"), (Stream, "wait_event", "does not wait for another stream")],
+)
+def test_streams_that_do_not_wait_for_each_other_are_found(cls, method, fault, monkeypatch):
+    with pretended_gpu() as gpu, monkeypatch.context() as patch:
+        patch.setattr(cls, method, lambda *_: None)
+        with pytest.raises(AssertionError, match=fault):
+            trained(GPU, recipe(epochs=1), preset("vit_micro"), gpu=gpu)
+
+
+def test_a_batch_that_is_overwritten_while_it_is_sent_is_found():
+    with pretended_gpu() as gpu, pytest.raises(AssertionError, match="page-locked memory was changed"):
+        trained(GPU, recipe(epochs=1), preset("vit_micro"), InPlace, gpu=gpu)
+
+
+def test_an_optimiser_that_torch_has_fused_reads_no_number_under_fp16():
+    with pretended_gpu() as gpu:
+        trained(GPU, recipe(precision="fp16", optimizer={"name": "sgd"}, epochs=1), preset("vit_micro"), gpu=gpu)
 
 
 @pytest.mark.parametrize("row", ["dropout", "convit"])

@@ -54,10 +54,10 @@ class AugMix(Augmentation):
         import torch
 
         from vitinit.benchmark.augmentations.operations.carry_out import carry_out
-        from vitinit.benchmark.augmentations.operations.image_operations import blend
+        from vitinit.benchmark.augmentations.operations.image_operations import blend, sent
 
         operations_BWL3 = drawn[:, 1:, 1:]
-        shares_BW1 = torch.from_numpy(drawn[:, :, 0, 0]).to(images_BCHW.device, non_blocking=True).float()
+        shares_BW1 = sent(torch.from_numpy(drawn[:, :, 0, 0]), images_BCHW.device).float()
         mixed_BCHW = torch.zeros(images_BCHW.shape, device=images_BCHW.device)
         for chain in range(self.width):
             changed = carry_out(images_BCHW, operations_BWL3[:, chain], fill_C11)

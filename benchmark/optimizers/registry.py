@@ -57,6 +57,7 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
         VitinitError: the recipe asks for what the optimiser, or the model, has not.
     """
     from timm.optim import create_optimizer_v2, get_optimizer_info
+    from torch.optim import SGD, Adam, AdamW
 
     name, params = recipe.optimizer.name, recipe.optimizer.params
     if cls := REGISTRY.by_name().get(name):
@@ -67,6 +68,9 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
         if dropped in params and not getattr(get_optimizer_info(name), f"has_{dropped}"):
             raise VitinitError(f"{name} has no {dropped}")
     _check_layers(model, recipe)
+    on_gpu = any(parameter.is_cuda for parameter in model.parameters())
+    if on_gpu and get_optimizer_info(name).opt_class in (Adam, AdamW, SGD):
+        params = {"fused": True, **params}  # under fp16 the others make the host wait at every step
     return create_optimizer_v2(
         model,
         name,

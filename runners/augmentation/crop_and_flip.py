@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitinit.benchmark.augmentations.operations.image_operations import crop, replace_
+from vitinit.benchmark.augmentations.operations.image_operations import crop, replace_, sent
 from vitinit.benchmark.spec import Recipe
 
 
@@ -21,10 +21,10 @@ def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generato
     device = images_BCHW.device
     if recipe.crop_padding:
         offsets_2B = torch.randint(2 * recipe.crop_padding + 1, (2, recipe.batch_size), generator=generator)
-        images_BCHW = crop(images_BCHW, recipe.crop_padding, *offsets_2B[:, part].to(device, non_blocking=True))
+        images_BCHW = crop(images_BCHW, recipe.crop_padding, *sent(offsets_2B[:, part], device))
     if recipe.hflip:
         flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
-        places = flipped_B[part].nonzero()[:, 0].to(device, non_blocking=True)
+        places = sent(flipped_B[part].nonzero()[:, 0], device)
         flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
         images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
         replace_(images_BCHW, places, flipped_NCHW)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from vitinit.benchmark.augmentations.operations.image_operations import sent
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
 
@@ -106,9 +107,8 @@ def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int,
             if place in places[part]:
                 erased.append(images_BCHW[place - places[part].start, :, top : top + rows, left : left + columns])
                 pixels.append(drawn.flatten())
-    flat = torch.cat(pixels)  # sent at once
-    sent = (flat.pin_memory() if images_BCHW.is_cuda else flat).to(images_BCHW.device, non_blocking=True)
-    for rectangle, values in zip(erased, sent.split([each.numel() for each in erased]), strict=True):
+    values_X = sent(torch.cat(pixels), images_BCHW.device)
+    for rectangle, values in zip(erased, values_X.split([each.numel() for each in erased]), strict=True):
         rectangle.copy_(values.view_as(rectangle))
     return images_BCHW
 

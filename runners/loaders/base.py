@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
+from vitinit.benchmark.augmentations.operations.image_operations import sent
 from vitinit.benchmark.datasets.imagenet import IMAGENET
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.metrics.registry import main_metric
@@ -73,6 +74,7 @@ class Loader(ABC):
             )
         self.data, self.recipe, self.seed = data, recipe, seed
         self.device, self.pins = device, device.type == "cuda"
+        self._stream = torch.cuda.Stream(device) if self.pins else None
         self.augmentations = augmentations.of_recipe(recipe)
         self.image_size, self.classes = data.image_size, len(data.classes)
         self.steps = len(data.train.labels) // recipe.batch_size
@@ -108,8 +110,30 @@ class Loader(ABC):
     def train(self, epoch: int, first_step: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """This process's part of the batches of one epoch (counted from 0), from one of its steps on.
 
-        All of augmentation is on the device: crop, flip, RandAugment, others by name, mix, normalise, erase.
+        All of augmentation is on the device: crop, flip, RandAugment, others by name, mix, normalise, erase. On a GPU
+        the next batch is made in a stream of its own while the model trains on the present one.
         """
+        batches, side = self._batches(epoch, first_step), self._stream
+        if side is None:
+            yield from batches
+            return
+        main = torch.cuda.current_stream(self.device)
+        side.wait_stream(main)  # it reads what was made there
+
+        def made() -> tuple[tuple[Tensor, Tensor] | None, torch.cuda.Event]:
+            with torch.cuda.stream(side):
+                return next(batches, None), side.record_event()
+
+        batch, ready = made()
+        while batch:
+            following = made()  # draws and launches come before those of the step
+            main.wait_event(ready)
+            for tensor in batch:
+                tensor.record_stream(main)  # its memory is not used again before the step has read it
+            yield batch
+            batch, ready = following
+
+    def _batches(self, epoch: int, first_step: int) -> Iterator[tuple[Tensor, Tensor]]:
         size, steps = self.recipe.batch_size, range(first_step, self.steps)
         order = self.order(epoch)[first_step * size : self.steps * size]
         batches = order.view(-1, size)[:, self.part].unbind()
@@ -182,7 +206,7 @@ class Loader(ABC):
         """
         recipe, labels, batches = self.recipe, [], []
         for step, images, numbers in taken:
-            labels.append(self._labels.index_select(0, numbers.to(self.device, non_blocking=True)))
+            labels.append(self._labels.index_select(0, sent(numbers, self.device)))
             images = self._sent(images)
             # what moves pixels moves masks, as one more channel
             images = joined(images, labels[-1]) if self.dense else images
@@ -206,4 +230,4 @@ class Loader(ABC):
         return finished
 
     def _sent(self, images_BCHW: Tensor) -> Tensor:
-        return images_BCHW.to(self.device, non_blocking=True).contiguous()
+        return sent(images_BCHW, self.device).contiguous()

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from vitinit.benchmark.augmentations.operations.image_operations import sent
 from vitinit.runners.loaders.base import Loader, SplitName
 
 
@@ -24,4 +25,4 @@ class ResidentLoader(Loader):
     def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
         images = self._images[split]
-        return (images.index_select(0, numbers.to(self.device, non_blocking=True)) for numbers in batches)
+        return (images.index_select(0, sent(numbers, self.device)) for numbers in batches)

@@ -60,7 +60,7 @@ def carry_out(images_BCHW: Tensor, drawn_BLN: np.ndarray, fill_C11: Tensor) -> T
         kinds_B = drawn_BN[:, 0].astype(int)
         order_B = kinds_B.argsort(kind="stable")
         table_BX = torch.from_numpy(np.column_stack([order_B, drawn_BN[order_B, 1:]]))
-        table_BX = table_BX.to(images_BCHW.device, non_blocking=True)
+        table_BX = batched.sent(table_BX, images_BCHW.device)
         counts = np.bincount(kinds_B, minlength=len(KINDS)).tolist()
         _nothing, *parts = table_BX.split(counts)
         for change, part_NX in zip(OPERATIONS.values(), parts, strict=True):

@@ -19,6 +19,13 @@ LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy to a device; a GPU takes it from page-locked memory while the host goes on."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def replace_(images_BCHW: Tensor, places_N: Tensor, new_NCHW: Tensor) -> None:
     """Put new images at some places, in place. The others stay."""
     rows_BX, new_NX = images_BCHW.flatten(1), new_NCHW.flatten(1)

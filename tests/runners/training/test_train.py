@@ -114,9 +114,13 @@ def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_f
     settings = recipe(precision="fp16", clip_grad=0.01, optimizer=plain, weight_decay=0.0, lr=1.0)
     model, loader = initialised(), ResidentLoader(data, settings, 0, CPU)
     before = [value.detach().clone() for value in model.parameters()]
-    optimize(Training(model, settings, 6, CPU), model.train(), [next(loader.train(0))], [0], 1)
+    training, resumed = Training(model, settings, 6, CPU), Training(initialised(), settings, 6, CPU)
+    optimize(training, model.train(), [next(loader.train(0))], [0], 1)
     moved = [(value.detach() - old).norm() for value, old in zip(model.parameters(), before, strict=True)]
     assert float(torch.stack(moved).norm()) == pytest.approx(0.01, rel=1e-3)
+    training.scaler.update(2.0**9)
+    resumed.load_state_dict(training.state_dict())
+    assert resumed.scaler.get_scale() == 2.0**9
 
 
 def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_its_own(data):
