@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -157,11 +158,12 @@ def initialize(
         report["pseudo_input"] = on_pseudo_input(model, aim)
     # rotations are told to a layer beside its tokens, and are missing where it is called with tokens alone
     if layers and images_BCHW is not None and not rotary(model):
-        attention_BHNN = layers[0].attention(attention_input(model, images_BCHW))
-        report["images"] = len(images_BCHW)
-        report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
-        if aim is not None:
-            report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
+        with suppress(VitinitError):  # its tokens are in rows and columns, or in windows that it makes itself
+            attention_BHNN = layers[0].attention(attention_input(model, images_BCHW))
+            report["images"] = len(images_BCHW)
+            report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
+            if aim is not None:
+                report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
     return InitReport.model_validate(report), aim.targets_LHNN.bool() if layers and aim is not None else None
 
 

@@ -133,12 +133,12 @@ class Probe(Frozen):
     epoch: NonNegativeInt
     """Counted from 1; 0 is before the first."""
     images: PositiveInt
-    nonlocality: PerHead
+    nonlocality: PerHead | None = None
     """Mean distance of a query's attention: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
     nonlocality_reference: PerHead | None = None
     """The same of what the released ConViT code feeds to every layer: the patch embedding, without position, LayerNorm
     or the layers before. None where attention is in windows."""
-    attention_entropy: PerHead
+    attention_entropy: PerHead | None = None
     """In nats, of a query's attention in one image; ln N where it is uniform."""
     effective_receptive_field: list[NonNegativeFloat] | None = None
     """Effective receptive field of the central token, in this block: mean distance weighted by
@@ -228,7 +228,8 @@ class RunRecord(_Outcome):
     init: InitReport
     history: Annotated[list[EpochRow], Field(min_length=1)]
     probes: list[Probe] = Field(default_factory=list)
-    """Before the first epoch and after each evaluated one; empty without attention, with --no-probes, or where old."""
+    """Before the first epoch and after each evaluated one, but for those that a part of the run with --no-probes
+    ended; empty without attention, with --no-probes from the start, or where old."""
     masked: list[Masked] = Field(default_factory=list)
     """After the last epoch of a ConViT; empty where `probes` is."""
     correct: Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]*={0,2}$")] | None = None
@@ -269,8 +270,9 @@ class RunRecord(_Outcome):
                 raise ValueError(
                     f"correct does not hold the {self.last.value('top1')} % of {images} images that {on}_top1 has"
                 )
-        if self.probes and [row.epoch for row in self.probes] != [0, *evaluated]:
-            raise ValueError("probes do not hold epoch 0 and the epochs that are evaluated")
+        probed = [row.epoch for row in self.probes]
+        if probed != sorted({*probed} & {0, *evaluated}):
+            raise ValueError("probes are of other epochs than 0 and those that are evaluated")
         return self
 
     def without_times(self) -> dict[str, Any]:

@@ -131,7 +131,7 @@ class Run:
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
         self.unmeasured = ""
-        """Reason why attention of a model by name cannot be measured; empty where it can, or where it has none."""
+        """Reason why attention cannot be measured before training; empty where it can, or where there is none."""
         self.observer = None if self.world.rank else self.new_observer()
         self.from_step = 0
         self.init: InitReport
@@ -158,12 +158,10 @@ class Run:
             self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
         if not has_attention(model):
             return None
-        if spec.model.by_name:
-            tried = torch.arange(min(TRIED, len(self.data.train.labels)))
-            self.unmeasured = refusal(model, self.loader.plain(tried))
+        tried = torch.arange(min(TRIED, len(self.data.train.labels)))
+        self.unmeasured = refusal(model, self.loader.plain(tried))
         if self.unmeasured:
-            self.report(f"attention is not measured: {self.unmeasured}")
-            return None
+            self.report(f"attention at the start is not measured: {self.unmeasured}")
         maps_at = (0, spec.recipe.epochs) if keeps else ()
         return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
 
@@ -199,9 +197,9 @@ class Run:
             self.base,
             self.method,
             lambda name: stream(seed, name),
-            loader.plain(probe),
+            None if self.unmeasured else loader.plain(probe),
             Job(lambda done, total: self.stop.check(), training_images),
-            measure=not self.unmeasured,
+            measure=not (self.unmeasured and refusal(self.training.model, None)),
         )
         if self.observer:
             self.observer.targets_LHNN = targets_LHNN
@@ -246,7 +244,8 @@ class Run:
         training.load_state_dict(state["training"])
         self.init = InitReport.model_validate(state["init"])
         if self.observer:
-            self.observer.load_state_dict(state["observed"])
+            epochs = [epoch for epoch in (0, *self.spec.recipe.evaluated_epochs) if epoch <= training.epoch]
+            self.observer.load_state_dict(state["observed"], epochs)
         self.sessions = [Session.model_validate(session) for session in state["sessions"]]
         if state["changes"]:
             self.environment[CHANGES] = state["changes"]
@@ -275,7 +274,7 @@ class Run:
                 keep("weights", weights_path(*place, ema), content.getvalue(), self.report)
         if self.observer:
             self.observer.keep(weights, maps_path(*place))
-        probes = self.observer.probes if self.observer else []
+        probes, probing = (self.observer.probes, self.observer.probing) if self.observer else ([], False)
         images, held_out = len(self.data.train.labels), self.data.held_out.labels
         seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
         return RunRecord(
@@ -298,7 +297,7 @@ class Run:
             init=self.init,
             history=training.history,
             probes=probes,
-            masked=masked(model, self.loader, held_out, seen, micro_batch) if probes else [],
+            masked=masked(model, self.loader, held_out, seen, micro_batch) if probing else [],
             correct=training.correct,
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,

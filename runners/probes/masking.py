@@ -11,6 +11,7 @@ from vitinit.benchmark.records.record import Masked
 from vitinit.initializers.attention import evaluated
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.probes.take import chosen
+from vitinit.runners.training.train import autocast
 
 LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
@@ -38,7 +39,7 @@ def masked(
 
     @torch.inference_mode()
     def top1() -> float:
-        with evaluated(model):
+        with evaluated(model), autocast(loader.recipe, loader.device):
             correct = sum(
                 int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
                 for some in numbers.split(at_once)

@@ -48,6 +48,8 @@ class Observer:
         self.probes: list[Probe] = []
         self.snapshots: dict[int, tuple[Tensor, Tensor]] = {}
         """By epoch: maps, L x H x N x N, and Gram matrices, L x batches x batch x batch."""
+        self.missing: dict[str, list[str]] = {}
+        """Names of probes that cannot measure this model, by the reason: each is told once."""
         self.targets_LHNN: Tensor | None = None
         if probing or maps_at:
             count = GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
@@ -60,8 +62,11 @@ class Observer:
         """
         probe = None
         if self.probing and evaluated:
-            probe = take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch)
-            self.probes.append(probe)
+            probe, missing = take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch)
+            self.probes += [probe] if probe else []
+            for why, names in missing.items():
+                if self.missing.setdefault(why, names) is names:
+                    self.report(f"not measured: {', '.join(names)}: {why}")
         if epoch in self.maps_at:
             maps_LHNN = mean_attention(model, self.images_BCHW[:MAP_IMAGES]).half().cpu()
             self.snapshots[epoch] = maps_LHNN, grams(model, self.images_BCHW)
@@ -72,13 +77,21 @@ class Observer:
         probes = [row.model_dump() for row in self.probes]
         return {"targets": self.targets_LHNN, "probes": probes, "snapshots": self.snapshots}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up a run in the middle; what it did not measure from its beginning on is said to be missing."""
-        self.targets_LHNN, self.snapshots = state["targets"], state["snapshots"]
-        self.probes = [Probe.model_validate(row) for row in state["probes"]] if self.probing else []
+    def load_state_dict(self, state: dict[str, Any], epochs: list[int]) -> None:
+        """Take up a run in the middle.
+
+        Args:
+            state: what `state_dict` returned.
+            epochs: those before it that probes are taken after.
+        """
+        self.targets_LHNN, self.snapshots = state.get("targets"), state.get("snapshots", {})
+        self.probes = [Probe.model_validate(row) for row in state.get("probes", [])]
+        lost = [epoch for epoch in epochs if epoch not in [probe.epoch for probe in self.probes]]
         if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")
+        elif self.probing and lost:
+            self.report(f"probes after epoch {', '.join(map(str, lost))} are missing: the run was without them")
         if self.maps_at and not self.snapshots:
             self.maps_at = ()
             self.report("attention maps are not kept: the run began without them")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor, nn
 
-from vitinit.initializers.diagnostics import AttentionStatistics
+from vitinit.initializers.attention import token_grid
+from vitinit.initializers.diagnostics import AttentionStatistics, measured
 from vitinit.initializers.plugins import Registry
 
 
@@ -19,12 +21,18 @@ class Seen:
     """With attention."""
     images_BCHW: Tensor
     """Held out, the same in every run on a dataset; on the model's device."""
-    grid: tuple[int, int]
-    """Rows and columns of the token grid."""
-    attention: AttentionStatistics
-    """Mean maps and mean entropy of all layers on these images."""
-    targets_LHNN: Tensor | None
+    targets_LHNN: Tensor | None = None
     """Targets of the method's attention, of the layers that have one; None where it has none."""
+
+    @cached_property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of the token grid."""
+        return token_grid(self.model)
+
+    @cached_property
+    def attention(self) -> AttentionStatistics:
+        """Mean maps and mean entropy of all layers on these images."""
+        return measured(self.model, self.images_BCHW)
 
 
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]

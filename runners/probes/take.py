@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.benchmark.records.record import Probe
-from vitinit.initializers.attention import token_grid
-from vitinit.initializers.diagnostics import measured, rounded, starts
+from vitinit.initializers.diagnostics import rounded, starts
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
+from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
 
@@ -25,22 +25,29 @@ def chosen(available: int, count: int) -> Tensor:
     return torch.randperm(available, generator=stream(0, "maps"))[:count]
 
 
-def refusal(model: nn.Module, images_BCHW: Tensor) -> str:
-    """Return why the attention of somebody's model cannot be measured; empty where it can.
+def refusal(model: nn.Module, images_BCHW: Tensor | None) -> str:
+    """Return why the attention of somebody's model cannot be measured, or its weights alone; empty where it can.
 
     Args:
         model: with attention, on any device; it is left as it was.
-        images_BCHW: a few, on its device.
+        images_BCHW: a few, on its device; None for the weights alone.
     """
     try:
         starts(model, images_BCHW)
-        take(model, images_BCHW, None, 0)
     except Exception as error:  # modules with other names or shapes than probes go by
-        return f"{type(model).__name__}: {cause(error)}"
+        return _why(model, error)
     return ""
 
 
-def take(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int) -> Probe:
+def _why(model: nn.Module, error: Exception) -> str:
+    if out_of_memory(error):
+        raise error
+    return f"{type(model).__name__}: {cause(error)}"
+
+
+def take(
+    model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int
+) -> tuple[Probe | None, dict[str, list[str]]]:
     """Measure the attention of a model, which is left as it was; no random number is drawn.
 
     Args:
@@ -48,15 +55,26 @@ def take(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epo
         images_BCHW: on its device.
         targets_LHNN: what its method aimed at, of the layers that have a target; None where it has none.
         epoch: that has ended.
+
+    Returns:
+        What was measured, if anything, and the names of the probes that could not measure, by the reason.
     """
     began = time.perf_counter()
-    seen = Seen(model, images_BCHW, token_grid(model), measured(model, images_BCHW), targets_LHNN)
+    seen = Seen(model, images_BCHW, targets_LHNN)
     found: dict[str, Any] = {}
     more: dict[str, Any] = {}
+    missing: dict[str, list[str]] = {}
     for name, measure in probes().items():
-        if (value := measure(seen)) is not None:
+        try:
+            value = measure(seen)
+        except Exception as error:  # as above: this one is left out, and no other
+            missing.setdefault(_why(model, error), []).append(name)
+            continue
+        if value is not None:
             (found if name in Probe.model_fields else more)[name] = rounded(value)
-    return Probe(
+    if not found and not more:
+        return None, missing
+    probe = Probe(
         epoch=epoch,
         images=len(images_BCHW),
         receptive_field_images=min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
@@ -64,3 +82,4 @@ def take(model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epo
         more=more,
         seconds=time.perf_counter() - began,
     )
+    return probe, missing

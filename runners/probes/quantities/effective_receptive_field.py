@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ def effective_receptive_field(seen: Seen) -> Tensor:
     tokens of the last block.
     """
     model, (rows, columns) = seen.model, seen.grid
-    outputs: list[Tensor] = []
+    outputs: list[Any] = []
     hooks = [block.register_forward_hook(lambda _, __, output: outputs.append(output)) for block in blocks_of(model)]
     pixels_BCHW = seen.images_BCHW[:RECEPTIVE_FIELD_IMAGES].detach().clone().requires_grad_()
     with evaluated(model, hooks), torch.enable_grad():
@@ -32,7 +34,7 @@ def effective_receptive_field(seen: Seen) -> Tensor:
     radii = []
     for output in outputs:
         tokens_BND, (high, wide) = patch_tokens(output, seen.grid)
-        signs_D = 1 - 2.0 * (torch.arange(output.shape[-1], device=output.device) % 2)
+        signs_D = 1 - 2.0 * (torch.arange(tokens_BND.shape[-1], device=tokens_BND.device) % 2)
         summed = (tokens_BND[:, high // 2 * wide + wide // 2] @ (signs_D - signs_D.mean())).sum()
         (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)
         patches = gradient_BCHW.abs().mean((0, 1)).unflatten(1, (columns, -1)).unflatten(0, (rows, -1))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitinit.initializers.attention import AT_ONCE, attention_layers
+from vitinit.initializers.attention import AT_ONCE, attention_layers, rotary
 from vitinit.initializers.diagnostics import nonlocality as mean_distance
 from vitinit.runners.probes.registry import Seen, probe
 
@@ -23,11 +23,12 @@ def nonlocality(seen: Seen) -> list[Tensor]:
 def nonlocality_reference(seen: Seen) -> list[Tensor] | None:
     """Nonlocality of every layer's maps on the bare patch embedding, as the released ConViT code takes them.
 
-    No position embedding, no LayerNorm, and no layer before; so these are not maps that the model ever has. Attention
-    is not in windows here; None where it cannot be of bare patches.
+    No position embedding, no LayerNorm, and no layer before; so these are not maps that the model ever has. None where
+    there are none of bare patches: in windows, with rotations, or without timm's patch embedding.
     """
     layers = attention_layers(seen.model)
-    if any(layer.window for layer in layers):  # BEiT's biases are of a class token, too
+    # BEiT's biases are of a class token, too
+    if any(layer.window for layer in layers) or rotary(seen.model) or not hasattr(seen.model, "patch_embed"):
         return None
     sums: list[Any] = [0.0] * len(layers)
     for few_BCHW in seen.images_BCHW.split(AT_ONCE):

@@ -5,18 +5,25 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from typing import ClassVar, Literal
 
 import numpy as np
 import pytest
+import timm
 import torch
+import torchvision
 from torch import nn
 
-from tests.faults.harness import assert_same, cell_of, setting, stopped_after
+import vitinit
+from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.registry import presets
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.records.store import Store, maps_path
-from vitinit.benchmark.spec import Recipe, model_spec
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import distances
 from vitinit.initializers.initialize import initialize
@@ -28,8 +35,9 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.masking import masked
 from vitinit.runners.probes.quantities.effective_receptive_field import effective_receptive_field
 from vitinit.runners.probes.quantities.impulse_mass import target_mass
-from vitinit.runners.probes.registry import Seen
-from vitinit.runners.probes.take import take as probe
+from vitinit.runners.probes.registry import REGISTRY, Seen
+from vitinit.runners.probes.take import take
+from vitinit.runners.training.train import evaluate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIDE = 4
@@ -45,6 +53,12 @@ def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
 
 def images_of(count: int) -> torch.Tensor:
     return torch.randn(count, 3, 16, 16, generator=stream(0, "test"))
+
+
+def probe(model, images_BCHW, targets_LHNN, epoch):
+    found, missing = take(model, images_BCHW, targets_LHNN, epoch)
+    assert not missing
+    return found
 
 
 def test_mass_counts_only_queries_whose_target_is_inside():
@@ -121,7 +135,7 @@ def test_receptive_field_of_a_linear_model_is_known():
     channels = torch.tensor([1.0, -1.0, 0.0])  # absolute before their mean, or nothing is left
     model.patch_embed.proj.weight.data.copy_(torch.arange(48.0)[:, None, None, None] * channels[:, None, None])
     everywhere = np.mean([math.hypot(a - 2, b - 2) for a, b in list(np.ndindex(SIDE, SIDE))[1:]])
-    seen = Seen(model, images_of(3), (SIDE, SIDE), None, None)
+    seen = Seen(model, images_of(3))
     assert effective_receptive_field(seen).tolist() == pytest.approx([0, 1, everywhere], abs=1e-5)
     assert all(p.grad is None for p in model.parameters())
 
@@ -156,6 +170,23 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     assert most.images == 1050
 
 
+def test_the_whole_model_without_terms_is_measured_in_the_precision_of_the_run():
+    model = model_of("convit_micro", "convit_gpsa")
+    pixels = torch.randint(256, (400, 3, 16, 16), generator=stream(0, "pixels"), dtype=torch.uint8)
+    held_out = Split(pixels, torch.zeros(400, dtype=torch.long))
+    data = Data(held_out, held_out, tuple("abcdefghij"), (0.5,) * 3, (0.25,) * 3, "", 16)
+    recipes = [Recipe(name="test", epochs=1, batch_size=10, lr=1e-3, precision=each) for each in ("fp32", "bf16")]
+    loaders = [ResidentLoader(data, recipe, 0, torch.device("cpu")) for recipe in recipes]
+    with torch.no_grad():  # so that rounding decides
+        model.head.weight.mul_(1e-3)
+        model.head.bias.zero_()
+        labels = model.eval()(loaders[0].plain(torch.arange(400), "held_out")).argmax(-1)
+    held_out.labels.copy_(labels)
+    whole = [masked(model, loader, labels, 1)[0].top1_whole for loader in loaders]
+    assert whole == [evaluate(model, loader, loader.recipe).metrics["top1"] for loader in loaders]
+    assert whole[1] < whole[0] == 100
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["convit", "mimetic", "convmixer"])
 def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
@@ -182,3 +213,107 @@ def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
         f"{what}: the run began without them" for what in ("probes are not recorded", "attention maps are not kept")
     ]
     assert [text for text in troubles if text] == (begun if attends else refused)
+
+
+@pytest.mark.long
+def test_probes_of_before_stay_where_a_part_of_the_run_is_without_them(tmp_path):
+    cell, troubles = cells(tmp_path, 4)[2], []
+    for epochs, probes in ((1, True), (2, False), (3, True)):
+        stopped_after(epochs, cell, setting(tmp_path, probes=probes))
+    carry_out(cell, setting(tmp_path), Stop(), lambda event: troubles.append(event.trouble))
+    assert [found.epoch for found in Store(tmp_path).read("faults").done[cell.run_id].probes] == [0, 1, 3, 4]
+    assert "probes after epoch 2 are missing: the run was without them" in troubles
+
+
+class Grid(nn.Module):
+    """Attention between tokens of B x rows x columns x D, in a block that is not called as timm's are."""
+
+    def __init__(self, width=12, heads=2):
+        super().__init__()
+        self.n_head, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x_BHWD):
+        q, k, v = self.qkv(x_BHWD.flatten(1, 2)).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)
+        mixed = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return x_BHWD + self.proj(mixed.transpose(1, 2).flatten(2)).view_as(x_BHWD)
+
+
+class Own(nn.Module):
+    """Model of its own make."""
+
+    def __init__(self, num_classes=10, layers=2):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 12, 4, 4), nn.Linear(12, num_classes)
+        self.body = nn.Sequential(*(nn.Sequential(Grid(), nn.LayerNorm(12)) for _ in range(layers)))
+
+    def forward(self, images_BCHW):
+        return self.head(self.body(self.stem(images_BCHW).permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+GRID_ADAPTER = vitinit.Adapter(
+    name="own grid",
+    models=(Own,),
+    attention=(vitinit.Attention((Grid,), "n_head", *vitinit.fused("qkv.weight", "qkv.bias"), vitinit.linear("proj")),),
+    grid=lambda model: (4, 4),
+)
+
+
+def test_an_adapter_is_enough_to_measure_attention():
+    vitinit.register(GRID_ADAPTER)
+    try:
+        found, missing = take(Own(), images_of(5), None, 0)
+    finally:
+        vitinit.unregister(GRID_ADAPTER.name)
+    layers = [len(getattr(found, name)) for name in ("nonlocality", "attention_entropy", "effective_receptive_field")]
+    assert (layers, missing, found.nonlocality_reference) == ([2, 2, 2], {}, None)
+
+
+def test_models_of_libraries_are_measured():
+    images = images_of(4)
+    others = torchvision.models.VisionTransformer(16, 4, 2, 2, 12, 24, num_classes=10)
+    dinov3 = timm.create_model("vit_small_patch16_dinov3", img_size=16, patch_size=4, depth=2, num_classes=10)
+    for model in (others, dinov3):
+        found, missing = take(model, images, None, 0)
+        assert (len(found.nonlocality), len(found.effective_receptive_field), missing) == (2, 2, {})
+
+
+def test_a_probe_that_cannot_measure_leaves_out_itself_alone(monkeypatch):
+    def broken(seen):
+        raise RuntimeError("no such layer")
+
+    monkeypatch.setitem(REGISTRY.known, "gating", broken)
+    found, missing = take(model_of("vit_micro"), images_of(4), None, 0)
+    assert missing == {"VisionTransformer: RuntimeError: no such layer": ["gating"]}
+    assert len(found.nonlocality) == len(found.attention_entropy) == 3
+
+
+class OwnFamily(BaseModelSpec):
+    """Family that is not shaped like timm's."""
+
+    label: ClassVar[str] = "Own"
+    presets: ClassVar = {"own": {}}
+    arch: Literal["own"] = "own"
+
+    def describe(self) -> str:
+        return "Own"
+
+    def build(self, classes: int) -> nn.Module:
+        return Own(classes)
+
+
+@pytest.mark.parametrize("arch", [*(name for name, family in families().items() if not family.by_name), "own"])
+def test_a_run_of_every_family_is_recorded(arch, tmp_path, monkeypatch):
+    monkeypatch.setitem(models.REGISTRY.known, "own", OwnFamily)
+    preset = next(iter(families()[arch].presets))
+    size = {"image_size": 16} if arch == "own" else {"image_size": 8, "patch_size": 4}
+    run = RunSpec(
+        dataset=DatasetSpec(name="digits", train_size=20),
+        model=model_spec({**presets()[preset], **size}),
+        base=InitializerSpec(name="trunc_normal"),
+        recipe=Recipe(name="step", epochs=1, batch_size=20, lr=1e-3),
+        seed=0,
+    )
+    troubles = []
+    end = carry_out(Cell(arch, run), setting(tmp_path), Stop(), lambda event: troubles.append(event.trouble))
+    assert end.status == "done", end
+    assert any("is of a kind that no adapter knows" in trouble for trouble in troubles) == (arch == "own")
