@@ -309,6 +309,11 @@ def _study(folders: Sequence[Path], name: str) -> Study:
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
     merged.settle()
+    for outcomes in (merged.failed, merged.skipped):
+        for run_id, outcome in list(outcomes.items()):
+            if not layout.has(outcome.spec):
+                del outcomes[run_id]
+                merged.gone += 1
     return Study(name, tuple(folders), merged, layout)
 
 

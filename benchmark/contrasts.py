@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
+from unicodedata import normalize
 
 from pydantic import AfterValidator, Field, model_validator
 
-from vitinit.benchmark.fields import Frozen, Name, printable
+from vitinit.benchmark.fields import Frozen
+
+Composed = Annotated[str, AfterValidator(partial(normalize, "NFC"))]
+"""Name whose letters are in one spelling."""
 
 
 class Analysis(Frozen):
@@ -24,9 +29,9 @@ class Analysis(Frozen):
 class Contrast(Frozen):
     """Weighted sum of rows, computed by seed: a difference, an interaction or a slope."""
 
-    name: Annotated[str, AfterValidator(printable)]
+    name: Composed
     """Label in tables and figures."""
-    weights: dict[Name, float]
+    weights: dict[Composed, float]
     """Weight of each row; they sum to 0."""
     family: str = "main"
     """Contrasts of one family are corrected together."""

@@ -80,6 +80,8 @@ def without_numbers(study: Study) -> list[str]:
         which = "; ".join(f"{cell} (seed {', '.join(map(str, sorted(seeds)))})" for cell, seeds in sorted(its.items()))
         lines.append(f"{status}: {which}: {reason}")
     lines += [f"No record of row {row}" for row in without_record(study)]
+    if contents.gone:
+        lines.append(f"Not shown: {count(contents.gone, 'failed or skipped run')} that the grid no longer has")
     return lines + [f"Invalid file: {problem}" for problem in contents.problems]
 
 

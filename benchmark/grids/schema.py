@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen, Name, Seed, named, spelled
-from vitinit.benchmark.records.store import Layout
+from vitinit.benchmark.records.store import Layout, at_seed_0
 from vitinit.benchmark.spec import RunSpec
 
 MAX_SEEDS = 10_000
@@ -153,4 +153,5 @@ class Grid:
         """Return the facts of the grid that are stored beside the records."""
         rows, columns = (list(dict.fromkeys(cell.place[at] for cell in self.cells)) for at in (0, 1))
         registered = {"contrasts": self.registered.contrasts, "analysis": self.registered.analysis}
-        return Layout(rows=rows, columns=columns, title=self.title, **registered)
+        runs = sorted({at_seed_0(cell.spec) for cell in self.cells})
+        return Layout(rows=rows, columns=columns, title=self.title, runs=runs, **registered)

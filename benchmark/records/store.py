@@ -27,6 +27,7 @@ from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.reading import NotAFile, read
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
+from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
 
@@ -67,6 +68,8 @@ class Layout(Registered):
     """Its datasets, a label for each setting that is no repetition of another; empty where none were put down."""
     title: str = ""
     """The grid's own."""
+    runs: list[str] = Field(default_factory=list)
+    """What the grid consists of now: the run_id of every run at seed 0. Empty where it was not put down."""
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
@@ -77,7 +80,17 @@ class Layout(Registered):
             analysis=self.analysis,
             columns=self.columns or other.columns,
             title=self.title or other.title,
+            runs=self.runs or other.runs,
         )
+
+    def has(self, spec: RunSpec) -> bool:
+        """Return True if the grid has this run, at any seed, or if that is not known."""
+        return not self.runs or at_seed_0(spec) in self.runs
+
+
+def at_seed_0(spec: RunSpec) -> str:
+    """Return what the runs of a grid that differ in their seeds alone have in common: the run_id of the first."""
+    return spec.model_copy(update={"seed": 0}).run_id
 
 
 @dataclass
@@ -89,6 +102,8 @@ class Contents:
     skipped: dict[str, SkipRecord] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     """One line for each file that is no valid record, or cannot be read: its path and what is wrong."""
+    gone: int = 0
+    """Number of failures and skips that are left out, as of runs that the grid no longer has."""
     unreadable: list[str] = field(default_factory=list)
     """Lines of `problems` about files that cannot be read, and may be valid."""
 
