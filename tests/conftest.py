@@ -1,34 +1,92 @@
-"""Fixtures that several test packages share."""
+"""Fixtures that several test packages share, and the environment of all tests."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 
 import pytest
 
-from tests.miniature import make_source, real_photographs
-from vitinit.runners.basics import machine
-from vitinit.runners.cli import main as cli
-from vitinit.runners.options import console
+from tests.surroundings import FOLDER, other_installation, set_aside
 
-# The process that leads those of pytest-xdist imports this file too: what needs torch is imported where it is used.
+# Nothing of ours is imported before the environment is set aside; what needs torch is imported where it is used.
+MEMORY = 1.2e9
+"""Bytes that a pytest-xdist worker needs."""
+PARTS = {
+    "ffcv": (lambda: find_spec("ffcv"), "make ffcv"),
+    "examples": (lambda: find_spec("transformers") and find_spec("lightning"), "make test-examples"),
+    "wheel": (lambda: find_spec("pip") and find_spec("setuptools"), "pip install pip setuptools"),
+    "latex": (lambda: which("pdflatex"), "apt-get install texlive-latex-recommended"),
+    "browser": (lambda: which("chromium") or which("google-chrome"), "apt-get install chromium"),
+    "slurm": (lambda: Path("/etc/debian_version").is_file() and os.getuid() == 0, "needs Debian, and root"),
+}
+"""What tests with a marker need, and where it comes from."""
 
 
-def pytest_configure() -> None:
-    """Keep each pytest-xdist worker to one core: with threads on all of them, workers wait for one another.
+def by_default(config: pytest.Config) -> bool:
+    """Return True if the tests are those of `make test`."""
+    return config.option.markexpr in config.getini("addopts")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker for each core, as far as memory goes."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with suppress(OSError, ValueError):
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, int(memory / MEMORY)))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the environment aside; keep each pytest-xdist worker to one core, where threads would wait for one another.
 
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
     """
+    if FOLDER not in os.environ:
+        stack = ExitStack()
+        config.add_cleanup(stack.close)
+        folder = stack.enter_context(set_aside())
+        config.option.basetemp = config.option.basetemp or folder / "pytest"
+        if complaint := other_installation():
+            raise pytest.UsageError(complaint)
+    if by_default(config):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if worker and hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of what is not installed here."""
+    for marker, (needed, how) in PARTS.items():
+        if item.get_closest_marker(marker) and not needed():
+            pytest.skip(f"no {marker} here: {how}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say in the last line what was skipped, and how to run it."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if not reporter or not reporter.stats:
+        return
+    skipped = defaultdict[str, dict[str, None]](dict)
+    for report in reporter.stats.get("skipped", []):
+        what, _, how = report.longrepr[2].removeprefix("Skipped: ").partition(": ")
+        skipped[how][what] = None
+    lines = [f"skipped, {', '.join(whats)}: {how}" for how, whats in skipped.items()]
+    if by_default(config):
+        others = config.option.markexpr.strip("not ()").replace(" or ", ", ")
+        lines.append(f"not run, {others}: make test-NAME; on a GPU: make test-gpu")
+    reporter.write_line("; ".join(lines))
 
 
 @pytest.fixture
@@ -55,15 +113,9 @@ def _no_initializer_of_another_test() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _a_gpu_may_be_passed_over() -> None:
     """Tests run on the CPU of a machine whose driver torch cannot use."""
+    from vitinit.runners.basics import machine
+
     machine.NVIDIA_GPU = "/dev/no-gpu"
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Caches of libraries lie in a folder of the tests, not in the user's: one for all workers."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(shared_folder(tmp_path_factory) / "cache"))
-        yield
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -75,6 +127,8 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder like that of ImageNet-1K, with 2,250 images of two photographs. Not to be changed."""
+    from tests.miniature import make_source
+
     return make_source(tmp_path_factory.mktemp("source"))
 
 
@@ -90,6 +144,8 @@ def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 pieces of two photographs, of 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
     import random
+
+    from tests.miniature import real_photographs
 
     root, draw, wholes = tmp_path_factory.mktemp("photographs"), random.Random(0), real_photographs()
     for number in range(200):
@@ -120,6 +176,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def vitinit(capsys, monkeypatch):
     """Call the command line in this process; return exit code, what it printed and its error line."""
+    from vitinit.runners.cli import main as cli
+    from vitinit.runners.options import console
+
     monkeypatch.setattr(console, "width", 300)
 
     def run(*arguments: object) -> tuple[int, str, str]:
@@ -135,6 +194,8 @@ def vitinit(capsys, monkeypatch):
 @pytest.fixture
 def here(vitinit, monkeypatch, tmp_path):
     """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
+    from vitinit.runners.options import console
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITINIT_DATA", "nothing")
     monkeypatch.setattr(console, "width", 200)

@@ -47,7 +47,7 @@ VARIABLES = (
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
 CPUINFO = Path("/proc/cpuinfo")
 """Linux's description of the processors."""
-OF_THE_CALL = ("argv", "slurm", "changed_while_running", "gpu_usage")
+OF_THE_CALL = ("argv", "git", "slurm", "changed_while_running", "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
 
@@ -58,6 +58,7 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         commit: of the git checkout; None where there is none.
         dirty: whether that code differs from the commit, new files included; None without git.
         source: sha256 over all of it; needs no git.
+        git: why commit and dirty are not known in a checkout; absent elsewhere.
     """
     found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
 
@@ -72,7 +73,8 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         changed = git("status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES)
         found["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
     except (OSError, subprocess.CalledProcessError):
-        pass  # there is no git, or no checkout
+        if (root / ".git").exists():  # a folder of another user, or no git on this machine
+            found["git"] = "git status fails in this checkout"
     return found
 
 

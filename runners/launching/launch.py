@@ -163,6 +163,8 @@ def _setting(
     gpus, tasks, cpus = 0, job.tasks if job else 1, job.cpus if job else cores()
     if device == "cuda":
         gpus = job.gpus if job else len(gpu_slots())
+    if git := environment.code().get("git"):
+        display.say(f"records will not tell the commit of {environment.ROOT}, nor if it was changed: {git}", "yellow")
     # one run a core, where small models train fastest, or one a GPU; one of several processes has its job to itself
     workers = options.workers or (1 if tasks > 1 or executor == "inline" else gpus or cpus)
     if tasks > 1 and workers > 1:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.golden.cli import ROOT
+from tests.processes import ROOT
 from vitinit.analysis.tables.__main__ import main
 
 ARTICLE = r"""\documentclass[twocolumn]{article}
@@ -20,7 +19,6 @@ ARTICLE = r"""\documentclass[twocolumn]{article}
 
 
 @pytest.mark.latex
-@pytest.mark.skipif(not shutil.which("pdflatex"), reason="there is no pdflatex here")
 def test_the_tables_of_every_committed_study_are_set_and_fit(tmp_path: Path) -> None:
     assert main(["--results", str(ROOT / "results/reference"), "--out", str(tmp_path), "--gain"]) == 0
     tables = sorted(tmp_path.rglob("*.tex"))

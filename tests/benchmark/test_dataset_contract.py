@@ -40,8 +40,8 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if request.param == "folder":
         make_folder(path, {"a": 20, "b": 10})
     place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(registry.get(request.param), path)
-    if reason := registry.unavailable(spec, place):
-        pytest.skip(reason)
+    if registry.unavailable(spec, place):
+        pytest.skip(f"no {spec.name}: TESTS_KEEP=VITINIT_DATA make test")
     return spec, place, sources(spec, place)
 
 

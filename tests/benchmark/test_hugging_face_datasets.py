@@ -13,7 +13,7 @@ from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.parts import resolve_dataset
 from vitinit.initializers.errors import VitinitError
 
-datasets = pytest.importorskip("datasets", reason="the library datasets is not installed: make test-datasets")
+datasets = pytest.importorskip("datasets", reason="no datasets: pip install 'vitinit[hf]'")
 
 NOWHERE = Path("/nonexistent")
 

@@ -153,7 +153,7 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused() -> None:
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="no transformers: make test-libraries")
     small = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
     with torch.device("meta"):
         vit = transformers.ViTModel(transformers.ViTConfig(**small, image_size=32, patch_size=8))

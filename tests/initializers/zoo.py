@@ -47,7 +47,7 @@ def hugging_face(name: str, **changes: Any) -> Callable[[], nn.Module]:
     """`ForImageClassification` of a family of transformers."""
 
     def build() -> nn.Module:
-        transformers = pytest.importorskip("transformers")
+        transformers = pytest.importorskip("transformers", reason="no transformers: make test-libraries")
         config = getattr(transformers, f"{name}Config")(**changes, num_labels=10, attn_implementation="eager")
         return getattr(transformers, f"{name}ForImageClassification")(config)
 

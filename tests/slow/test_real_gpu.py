@@ -14,7 +14,7 @@ from vitinit.benchmark.records.store import Store
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="torch finds no CUDA GPU here"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: make test-gpu where torch finds one"),
 ]
 GPU = ("--device", "cuda", "--wait")
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,65 @@
+"""The environment of tests: the same one on every machine, whatever a user has exported or configured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BIN = Path(sys.executable).parent
+KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "FAULTS", "PYTEST_VERSION")
+"""Variables that reach tests: without the first three some Pythons do not start."""
+ALSO_KEPT = "TESTS_KEEP"
+"""Variable with the names of others, for tests on another machine than this one: `.ci/hostile` sets it."""
+FOLDER = "TESTS_FOLDER"
+"""Variable with the folder of home and the like, of a process whose environment is set aside already."""
+PROGRAMS = (
+    "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sort tail touch tr truncate uname wc"
+)
+"""Programs of transcripts, beside ours: a machine that has SLURM prints the same."""
+GIT = "[user]\nname = A\nemail = a@example.org\n[safe]\ndirectory = *\n"
+
+
+@contextmanager
+def set_aside() -> Iterator[Path]:
+    """Give this process and its children their own environment, home and temporary folder, and remove them after it.
+
+    To be entered before anything of ours is imported, or a library that reads its configuration at import.
+    """
+    if FOLDER in os.environ:
+        yield Path(os.environ[FOLDER])
+        return
+    also = os.environ.get(ALSO_KEPT, "").split()
+    kept = {name: os.environ[name] for name in os.environ if name in (*KEPT, *also)}
+    scratch = os.environ["TMPDIR"] if "TMPDIR" in also else "/tmp"  # its length is that of paths in messages
+    with tempfile.TemporaryDirectory(prefix="vitinit-", dir=scratch, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        for new in ("home", "tmp", "bin"):
+            (folder / new).mkdir()
+        (folder / "home/.gitconfig").write_text(GIT)
+        for program in PROGRAMS.split():
+            if path := shutil.which(program):
+                (folder / "bin" / program).symlink_to(path)
+        os.environ.clear()
+        os.environ |= {"LANG": "C.UTF-8", "TZ": "UTC", "MPLBACKEND": "agg", "GIT_CONFIG_NOSYSTEM": "1", **kept}
+        os.environ |= {FOLDER: name, "HOME": f"{name}/home", "TMPDIR": f"{name}/tmp"}
+        tempfile.tempdir = None
+        yield folder
+
+
+def programs() -> str:
+    """Return a PATH with our programs and `PROGRAMS` alone."""
+    return f"{BIN}:{os.environ[FOLDER]}/bin"
+
+
+def other_installation() -> str:
+    """Return a complaint where the installed vitinit, which scripts start, is not the one here."""
+    where = [sys.executable, "-c", "import vitinit; print(vitinit.__file__)"]
+    installed = subprocess.run(where, cwd="/", capture_output=True, text=True).stdout.strip()
+    return "" if installed == str(ROOT / "vitinit/__init__.py") else f"{BIN}/vitinit is that of {installed}: make setup"
