@@ -48,7 +48,8 @@ def set_aside() -> Iterator[Path]:
                 (folder / "bin" / program).symlink_to(path)
         os.environ.clear()
         os.environ |= {"LANG": "C.UTF-8", "TZ": "UTC", "MPLBACKEND": "agg", "GIT_CONFIG_NOSYSTEM": "1", **kept}
-        os.environ |= {FOLDER: name, "HOME": f"{name}/home", "TMPDIR": f"{name}/tmp"}
+        os.environ |= {FOLDER: name, "HOME": f"{name}/home", "XDG_CACHE_HOME": f"{name}/home/.cache"}
+        os.environ["TMPDIR"] = f"{name}/tmp"
         tempfile.tempdir = None
         yield folder
 
