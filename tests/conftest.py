@@ -82,7 +82,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     for report in reporter.stats.get("skipped", []):
         what, _, how = report.longrepr[2].removeprefix("Skipped: ").partition(": ")
         skipped[how][what] = None
-    lines = [f"skipped, {', '.join(whats)}: {how}" for how, whats in skipped.items()]
+    lines = [f"skipped, {', '.join(parts)}: {how}" for how, parts in skipped.items()]
     if by_default(config):
         others = config.option.markexpr.strip("not ()").replace(" or ", ", ")
         lines.append(f"not run, {others}: make test-NAME; on a GPU: make test-gpu")
