@@ -314,6 +314,7 @@ def _study(folders: Sequence[Path], name: str) -> Study:
             if not layout.has(outcome.spec):
                 del outcomes[run_id]
                 merged.gone += 1
+    merged.relabel(layout)
     return Study(name, tuple(folders), merged, layout)
 
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.analysis.synthetic_records import several
 
 WATCHED = """
@@ -51,6 +53,7 @@ print("of links", tables.main([]))
 """
 EVIL = """{% extends "study.md.j2" %}{% block answer %}
 {{ facts.study.folders[0].joinpath("../../executed").write_text("x") }}{% endblock %}"""
+BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30))
 ODD = "=cmd|' /C calc'!A0 <script>alert(1)</script>\x1b]0;owned\x07\u202e"
 
 
@@ -84,3 +87,32 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path: Path) -> N
         assert not {"\x1b", "\x07", "\u202e"} & {*text}
         assert "script>alert" not in text.replace("\\<", "&lt;").replace("&lt;script>alert", "")
     assert "'=cmd|" in (study / "figures/differences.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (BOMB, "holds more than 100,000 values"),
+        (BOMB.replace("[", "{<<: [").replace("]", "]}").replace("[1, 1]", "{x: 1}"), "more than 100,000 values"),
+        ("a: &a [*a]", "holds more than 100,000 values"),
+        ("a: " + "[" * 2_000, "nested too deeply"),
+        ("title: 0x" + "f" * 5_000, "title"),
+    ],
+)
+def test_a_grid_that_stands_for_more_than_it_says_is_one_line(tmp_path: Path, vitinit, text: str, fault: str) -> None:
+    (tmp_path / "grid.yaml").write_text(text)
+    code, _, error = vitinit("plan", tmp_path / "grid.yaml")
+    assert (code, error.count("\n")) == (2, 1)
+    assert fault in error
+
+
+def test_a_grid_is_a_file_and_has_no_endless_sweep(tmp_path: Path, vitinit) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    rate = ", ".join(f"{n}e-5" for n in range(1, 400))
+    (tmp_path / "wide.yaml").write_text(
+        "title: wide\nrows: {A: {base: zero}}\nblocks: [{datasets: [digits], model: {preset: vit_micro}, "
+        f"recipe: small, seeds: [0], sweep: {{recipe.lr: [{rate}], recipe.weight_decay: [{rate}]}}}}]"
+    )
+    for name, fault in (("pipe", "no regular file"), ("wide", "159,201 runs; a block has at most 100,000")):
+        code, _, error = vitinit("plan", tmp_path / f"{name}.yaml")
+        assert (code, error.count("\n"), fault in error) == (2, 1, True), error

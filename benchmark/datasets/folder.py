@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.image_files.images import below, by_class
 from vitinit.benchmark.image_files.subset import a_fifth, parts
 from vitinit.benchmark.spec import DatasetSpec
@@ -84,7 +85,7 @@ def split(files: list[Path], labels: np.ndarray) -> Split:
 
     from vitinit.benchmark.image_files.arrays import encoded
 
-    return encoded(torch.from_numpy(labels), lambda number: files[number].read_bytes(), lambda n: str(files[n]))
+    return encoded(torch.from_numpy(labels), lambda number: read(files[number], links=True), lambda n: str(files[n]))
 
 
 def in_both(spec: DatasetSpec) -> int:
@@ -99,7 +100,7 @@ def in_both(spec: DatasetSpec) -> int:
     sizes = [{file.stat().st_size for file in files} for files in listed]
     # nobody reads a file whose size no other has
     trained, measured = (
-        [sha256(file.read_bytes()).digest() for file in files if file.stat().st_size in sizes[0] & sizes[1]]
+        [sha256(read(file, links=True)).digest() for file in files if file.stat().st_size in sizes[0] & sizes[1]]
         for files in listed
     )
     return sum(map({*trained}.__contains__, measured))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -31,6 +33,26 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Keep other processes that use this from a file while it is read and written anew; on a network file system, too.
+
+    The lock is a file beside it. One that stays for ten seconds is that of a process that was killed.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(500):
+        try:
+            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            break
+        except FileExistsError:
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,11 +8,20 @@ from typing import Any
 
 import yaml
 
+from vitinit.benchmark.files import reading
 from vitinit.initializers.errors import VitinitError, os_errors
+
+MOST = 100_000
+"""Values that a file may hold. Each alias counts as what it stands for: nine lines can name billions."""
 
 
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice: YAML's own rule, which PyYAML breaks by taking the last one."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        super().flatten_mapping(node)
+        if len(node.value) > MOST:
+            raise yaml.YAMLError(f"more than {MOST:,} values")
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
@@ -31,8 +40,8 @@ _Loader.add_implicit_resolver(
 
 
 def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | str:
-    """Return a number, or the word itself for 010, 0b11 and 1:30, which YAML 1.1 reads as eight, three and ninety."""
-    if re.search(r"^[-+]?0[0-9_b]+$|:", node.value):
+    """Return a number; or the word itself for 010, 0b11 and 1:30, to YAML 1.1 8, 3 and 90, and for endless ones."""
+    if re.search(r"^[-+]?0[0-9_b]+$|:", node.value) or len(node.value) > 100:
         return node.value
     return loader.construct_yaml_int(node) if node.tag.endswith("int") else loader.construct_yaml_float(node)
 
@@ -60,6 +69,15 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         raise VitinitError(f"{path} is not YAML: {where}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
+    except RecursionError:
+        raise VitinitError(f"{path}: nested too deeply") from None
+    values, seen = [loaded], 0
+    while values:
+        value, seen = values.pop(), seen + 1
+        if isinstance(value, dict | list):
+            if seen + len(values) + len(value) > MOST:
+                raise VitinitError(f"{path}: holds more than {MOST:,} values, each alias counted as what it stands for")
+            values += value.values() if isinstance(value, dict) else value
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded
@@ -72,5 +90,5 @@ def read(path: Path) -> dict[str, Any]:
         VitinitError: it cannot be read, or holds no mapping.
     """
     with os_errors(f"cannot read {path}"):
-        content = path.read_bytes()
+        content = reading.read(path, reading.MIB, links=True)
     return mapping(content, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,7 @@ from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 PARTS = ("dataset", "model", "recipe")
+MOST_RUNS = 100_000
 Values = dict[str, dict[str, Any]]
 """Values that a sweep or `--set` gives to fields, by part of a run."""
 
@@ -82,6 +84,9 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
     Each is the run at the first seed, without its column, and all seeds.
     """
     block, where = file.blocks[number], f"grid {path.stem!r}, block {number + 1}"
+    number_of_runs = math.prod(map(len, (*block.sweep.values(), block.datasets, file.rows, block.seeds)))
+    if number_of_runs > MOST_RUNS:
+        raise VitinitError(f"{where}: {number_of_runs:,} runs; a block has at most {MOST_RUNS:,}")
     for chosen in itertools.product(*block.sweep.values()):
         with _blamed(where):
             swept, given = _by_part(dict(zip(block.sweep, chosen, strict=True))), _by_part(fixed)

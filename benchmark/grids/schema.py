@@ -153,5 +153,5 @@ class Grid:
         """Return the facts of the grid that are stored beside the records."""
         rows, columns = (list(dict.fromkeys(cell.place[at] for cell in self.cells)) for at in (0, 1))
         registered = {"contrasts": self.registered.contrasts, "analysis": self.registered.analysis}
-        runs = sorted({at_seed_0(cell.spec) for cell in self.cells})
+        runs = {at_seed_0(cell.spec): cell.row for cell in self.cells}
         return Layout(rows=rows, columns=columns, title=self.title, runs=runs, **registered)

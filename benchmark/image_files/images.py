@@ -82,6 +82,8 @@ def read_image(source: Path | IO[bytes]) -> Image.Image:
     except UnidentifiedImageError:  # whose own text is the address of the bytes
         raise ValueError(f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from None
     with opened:
+        if Image.MAX_IMAGE_PIXELS and opened.width * opened.height > Image.MAX_IMAGE_PIXELS:
+            raise ValueError(f"{opened.width} x {opened.height} pixels: too many to be decoded")
         # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
         if opened.mode[0] in "IF":
             raise ValueError(f"more than 8 bits a channel (mode {opened.mode})")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from vitinit.benchmark.models.build import has_batch_norm
 from vitinit.benchmark.models.family import BaseModelSpec
@@ -26,7 +26,7 @@ NOT_HERE = (
     "pretrained pretrained_cfg pretrained_cfg_overlay checkpoint_path weight_init init_std features_only out_indices "
     "device dtype num_classes in_chans"
 )
-"""Arguments that no grid gives: they load or set weights, make no classifier, or follow from the dataset."""
+"""Arguments that no run has: they fetch or set weights, make no classifier, or follow from the dataset."""
 
 
 class NamedModel(BaseModelSpec):
@@ -50,7 +50,7 @@ class NamedModel(BaseModelSpec):
         """Put what is no field of the spec among the arguments.
 
         Raises:
-            VitinitError: an argument that no grid gives, or one that is given twice; or another family is named, too.
+            VitinitError: an argument that is given twice; or another family is named, too.
         """
         where, args = f"model {cls.key} {fields[cls.key]}", fields.get("args") or {}
         flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
@@ -59,13 +59,20 @@ class NamedModel(BaseModelSpec):
             raise VitinitError(f"{where}: {' and '.join(SIZES)} are two names of one thing; give one, once")
         for name in args.keys() & flat.keys():
             raise VitinitError(f"{where}: {name} is given in args and beside it; give it once")
-        for name in (args | flat).keys() & {*NOT_HERE.split()}:
-            raise VitinitError(f"{where}: {name} is not for a grid to give; leave it out")
         own = {name: value for name, value in args.items() if name not in SIZES}
         if fields.get("arch", cls.name()) != cls.name():
             raise VitinitError(f"{where}: arch {fields['arch']!r} names another model; leave it out")
         size = sizes[0] if sizes else None
         return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": own | flat}
+
+    @model_validator(mode="after")
+    def _fetches_nothing(self) -> NamedModel:
+        for name in self.args:
+            if name in NOT_HERE.split() or name.startswith("pretrained"):
+                raise ValueError(
+                    f"{self.key} {getattr(self, self.key)}: {name} is not for a grid or a record to give; leave it out"
+                )
+        return self
 
     def check(self) -> None:
         """Build it without memory for its values, and let it classify; whatever somebody's code raises is one line."""
@@ -95,7 +102,8 @@ class TimmModel(NamedModel):
     key: ClassVar[str] = "timm"
 
     arch: Literal["timm"] = "timm"
-    timm: str
+    timm: Annotated[str, Field(pattern=r"^\w+$")]
+    """No `hf-hub:NAME` and no tag: both fetch weights."""
 
     @classmethod
     def of_grid(cls, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,15 +7,18 @@ of flipped bits. Imports no torch.
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from vitinit.benchmark.files.reading import MIB, read
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import maps_path
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.benchmark.records.store import maps_path, weights_path
+from vitinit.initializers.errors import VitinitError, os_errors, plain
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,13 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
     """
     path = maps_path(root, record.study, record.run_id)
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        content = read(path, 256 * MIB)
+        if record.files.get("maps", sha256(content).hexdigest()) != sha256(content).hexdigest():
+            raise ValueError("other bytes than those that the run kept")
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # we write them as they are; packed, they may be endless
+            if sum(member.file_size for member in archive.infolist()) > len(content):
+                raise ValueError("packed")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             epochs = tuple(int(epoch) for epoch in arrays["epochs"])
             found = AttentionMaps(
                 epochs, arrays["maps"], arrays["grams"], int(arrays["images"]), str(arrays["weights"])
@@ -89,4 +98,13 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
             continue
         if maps and maps.weights != done[path.stem].weights:
             invalid.append(f"{path}: of another run than the record: other weights")
-    return len(files) - len(invalid), invalid
+    whole = len(files) - len(invalid)
+    for record in done.values():
+        for name, path in (
+            (name, weights_path(root, study, record.run_id, name != "weights"))
+            for name in record.files.keys() - {"maps"}
+        ):
+            with os_errors(f"cannot read {path}"):
+                if path.exists() and sha256(read(path, 2**40)).hexdigest() != record.files[name]:
+                    invalid.append(f"{path}: other bytes than those that the run kept")
+    return whole, invalid

@@ -38,6 +38,7 @@ from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
+from vitinit.initializers.plugins import is_pinned
 from vitinit.initializers.report import InitReport, Share
 
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -206,6 +207,8 @@ class _Outcome(_Recorded):
     spec: RunSpec
     written: str
     """UTC, ISO 8601."""
+    edited: str | None = None
+    """What was changed after it was written, and why."""
 
     @model_validator(mode="after")
     def _id_matches_spec(self) -> _Outcome:
@@ -240,6 +243,8 @@ class RunRecord(_Outcome):
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     ema_weights: Sha256 | None = None
     """The same of the averaged weights; None, and left out, where the recipe has no `ema`, and in older records."""
+    files: dict[str, Sha256] = Field(default_factory=dict)
+    """sha256 of each file that was kept beside the record: `maps`, `weights`, `ema_weights`."""
     execution: Details
     """Settings that change speed or place only: device, threads, executor."""
     environment: Details
@@ -253,6 +258,7 @@ class RunRecord(_Outcome):
         if [name for name in ("test", "val") if getattr(self.dataset, name)] != [on]:
             raise ValueError(f"dataset does not hold the number of images of {on!r} alone, which it is evaluated on")
         images, evaluated = getattr(self.dataset, on), recipe.evaluated_epochs
+        self._check_headline()
         averaged = [] if recipe.ema is None else ["ema_loss", "ema_score"]
         for row in self.history:
             results = [*averaged, f"{on}_loss", f"{on}_{self.last.field}"] if row.epoch in evaluated else []
@@ -275,7 +281,20 @@ class RunRecord(_Outcome):
             raise ValueError("probes are of other epochs than 0 and those that are evaluated")
         return self
 
-    def without_times(self) -> dict[str, Any]:
+    def _check_headline(self) -> None:
+        """Refuse a main metric that is not the dataset's, and one among the others that has a field."""
+        headline, name = self.last.headline, self.spec.dataset.name
+        names = {metric for row in self.history for metric in (*row.metrics, row.headline)}
+        if double := names & {"loss", *metrics.MAIN}:
+            raise ValueError(f"{', '.join(map(str, double))} among metrics or as headline: an epoch has a field for it")
+        if headline and not is_pinned(name):
+            from vitinit.benchmark.datasets.registry import REGISTRY
+
+            dataset = REGISTRY.by_name().get(name)
+            if dataset and dataset.metric != headline:
+                raise ValueError(f"headline {headline} is not the metric of dataset {name}")
+
+    def without_times(self, **options: Any) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
         times = "written", "seconds", "sessions", "cached", "gpu_usage", "images_per_s"
 
@@ -284,7 +303,7 @@ class RunRecord(_Outcome):
                 return {name: rest(each) for name, each in value.items() if name not in times}
             return [rest(each) for each in value] if isinstance(value, list) else value
 
-        whole: dict[str, Any] = rest(self.model_dump(mode="json"))
+        whole: dict[str, Any] = rest(self.model_dump(mode="json", **options))
         return whole
 
     @property
@@ -378,8 +397,7 @@ def to_bytes(outcome: Outcome) -> bytes:
         OUTCOME.validate_json(body, strict=True)
     except ValidationError as error:
         raise explain(error, f"refusing to write {outcome.status} run {outcome.run_id}") from None
-    content = body.removesuffix(b"\n}")
-    return content + _MARK + _digest(content) + _END
+    return seal(body)
 
 
 def from_bytes(data: bytes) -> Outcome:
@@ -388,18 +406,43 @@ def from_bytes(data: bytes) -> Outcome:
     Raises:
         VitinitError: what is wrong with it, in one line.
     """
-    content, mark, end = data.rpartition(_MARK)
-    if not mark:
+    body = unseal(data)
+    if body == data:
         raise VitinitError("has no digest: cut short, or not written by vitinit")
-    if end != _digest(content) + _END:
-        raise VitinitError("the digest does not match: damaged, or changed after it was written")
     try:
-        outcome = OUTCOME.validate_json(content + b"\n}\n", strict=True)
+        outcome = OUTCOME.validate_json(body, strict=True)
+        json.loads(body, object_pairs_hook=_once)
     except ValidationError as error:
         raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
     return outcome
+
+
+def seal(body: bytes) -> bytes:
+    """Return a JSON document with its digest as the last field."""
+    content = body.removesuffix(b"\n}")
+    return content + _MARK + _digest(content) + _END
+
+
+def unseal(data: bytes) -> bytes:
+    """Return a JSON document without its digest, if it has one.
+
+    Raises:
+        VitinitError: the digest does not match.
+    """
+    content, mark, end = data.rpartition(_MARK)
+    if mark and end != _digest(content) + _END:
+        raise VitinitError("the digest does not match: damaged, or changed after it was written")
+    return content + b"\n}\n" if mark else data
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse an object in which a field stands twice: one reader takes the first, another the last."""
+    names = [name for name, _ in pairs]
+    if len({*names}) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise VitinitError(f"field {twice!r} is there twice")
 
 
 def _digest(content: bytes) -> bytes:

@@ -24,9 +24,18 @@ from pydantic import Field, ValidationError
 
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.atomic import alone, write_atomically
 from vitinit.benchmark.files.reading import NotAFile, read
-from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord, SkipRecord, from_bytes, to_bytes
+from vitinit.benchmark.records.record import (
+    FailureRecord,
+    Outcome,
+    RunRecord,
+    SkipRecord,
+    from_bytes,
+    seal,
+    to_bytes,
+    unseal,
+)
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
 
@@ -68,8 +77,8 @@ class Layout(Registered):
     """Its datasets, a label for each setting that is no repetition of another; empty where none were put down."""
     title: str = ""
     """The grid's own."""
-    runs: list[str] = Field(default_factory=list)
-    """What the grid consists of now: the run_id of every run at seed 0. Empty where it was not put down."""
+    runs: dict[str, str] = Field(default_factory=dict)
+    """What the grid consists of now: the row of every run, by its run_id at seed 0. Empty where it was not put down."""
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
@@ -87,10 +96,20 @@ class Layout(Registered):
         """Return True if the grid has this run, at any seed, or if that is not known."""
         return not self.runs or at_seed_0(spec) in self.runs
 
+    def label(self, outcome: Outcome) -> str:
+        """Return the row of an outcome, with its base and method where the grid has this run in another row."""
+        if not self.runs or self.runs.get(at_seed_0(outcome.spec), outcome.row) == outcome.row:
+            return outcome.row
+        parts = outcome.spec.method, outcome.spec.base
+        return f"{outcome.row} ({' over '.join(part.name for part in parts if part)})"
+
 
 def at_seed_0(spec: RunSpec) -> str:
     """Return what the runs of a grid that differ in their seeds alone have in common: the run_id of the first."""
     return spec.model_copy(update={"seed": 0}).run_id
+
+
+AnyOutcome = TypeVar("AnyOutcome", RunRecord, FailureRecord, SkipRecord)
 
 
 @dataclass
@@ -106,6 +125,23 @@ class Contents:
     """Number of failures and skips that are left out, as of runs that the grid no longer has."""
     unreadable: list[str] = field(default_factory=list)
     """Lines of `problems` about files that cannot be read, and may be valid."""
+
+    def relabel(self, layout: Layout) -> list[str]:
+        """Give outcomes a row of their own that are not what the grid has in their row; return a line for each."""
+        lines = list[str]()
+
+        def named(outcome: AnyOutcome) -> AnyOutcome:
+            if (label := layout.label(outcome)) == outcome.row:
+                return outcome
+            lines.append(f"run {outcome.run_id} is {label}: not what the grid has in this row")
+            return outcome.model_copy(update={"row": label})
+
+        self.done, self.failed, self.skipped = (
+            {run_id: named(outcome) for run_id, outcome in self.done.items()},
+            {run_id: named(outcome) for run_id, outcome in self.failed.items()},
+            {run_id: named(outcome) for run_id, outcome in self.skipped.items()},
+        )
+        return lines
 
     def settle(self) -> None:
         """Leave one outcome of each run: done before failed before skipped."""
@@ -185,12 +221,13 @@ class Store:
         Raises:
             VitinitError: the folder cannot be written.
         """
-        earlier = None
-        with contextlib.suppress(VitinitError):  # what cannot be read is written anew
-            earlier = self.layout(study)
-            layout = layout.before(earlier)
-        if layout != earlier:
-            write_model(self.root / study / LAYOUT, layout)
+        earlier, path = None, self.root / study / LAYOUT
+        with os_errors(f"cannot write {path}"), alone(path):
+            with contextlib.suppress(VitinitError):  # what cannot be read is written anew
+                earlier = self.layout(study)
+                layout = layout.before(earlier)
+            if layout != earlier:
+                write_model(path, layout)
 
     def layout(self, study: str) -> Layout:
         """Return the layout of a study; empty where none was stored, as in old folders.
@@ -310,7 +347,9 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     """
     try:
         with os_errors(f"cannot read {path}"):
-            return kind.model_validate_json(read(path)) if os.path.lexists(path) else None
+            return kind.model_validate_json(unseal(read(path))) if os.path.lexists(path) else None
+    except VitinitError as error:
+        raise VitinitError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except ValidationError as error:
         why = str(explain(error, "")).removeprefix(": ")
         raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}") from None
@@ -324,4 +363,4 @@ def write_model(path: Path, content: Frozen) -> None:
     """
     with os_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (content.model_dump_json(indent=1) + "\n").encode())
+        write_atomically(path, seal(content.model_dump_json(indent=1).encode()))

@@ -17,6 +17,7 @@ store_app = typer.Typer(help="Folders of records: check them, export them.", no_
 @store_app.command()
 def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with records.")] = LOCAL) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
+    from vitinit.benchmark.records import looks
     from vitinit.benchmark.records.maps import check_maps
 
     if not results.is_dir():
@@ -31,6 +32,12 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
         if any(counts.values()):
             console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
         total += sum(valid.values())
+        try:
+            looks.read(results / study)
+            for line in contents.relabel(store.layout(study)):
+                console.print(f"{study}: {line}", soft_wrap=True)
+        except VitinitError as error:
+            wrong.append(str(error))
         wrong += [*contents.problems, *leftovers, *wrong_maps]
     for line in wrong:
         console.print(f"invalid: {line}", soft_wrap=True)

@@ -138,7 +138,8 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         then: the record as read from its file, so that a field of before its time is known from one that is None.
         now: its repetition.
     """
-    told = then.model_dump(mode="json", exclude_unset=True, exclude={"execution", "environment"})
+    apart = {"execution", "environment", "files", "edited"}
+    told = then.without_times(exclude_unset=True, exclude=apart)
     pairs = list(_pairs(told, now.without_times(), ""))
     different = {path: (first, second) for path, first, second in pairs if first != second}
     environment = differences(_facts(then), _facts(now))
@@ -152,14 +153,10 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
 
 
 def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Every value of the older record with its counterpart.
-
-    Fields that only one side has are passed over: the older one lacks those that were added to records since, and the
-    newer one is given without times.
-    """
+    """Every value of the older record with its counterpart; it may lack fields that were added to records since."""
     if isinstance(then, dict) and isinstance(now, dict):
-        for key in (key for key in then if key in now):
-            yield from _pairs(then[key], now[key], f"{path}.{key}" if path else key)
+        for key, value in then.items():
+            yield from _pairs(value, now.get(key, "nothing"), f"{path}.{key}" if path else key)
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         for index, (first, second) in enumerate(zip(then, now, strict=True)):
             yield from _pairs(first, second, f"{path}.{index}")

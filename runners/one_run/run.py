@@ -267,13 +267,15 @@ class Run:
         place = setting.root, setting.study, cell.run_id
         model, averaged = training.model, training.ema.module if training.ema else None
         weights, sessions = fingerprint(model), self.all_sessions()
-        for kept, ema in ((model, False), (averaged, True)):
+        files: dict[str, str | None] = {}
+        for name, kept in (("weights", model), ("ema_weights", averaged)):
             if setting.keep_weights and kept:
                 content = io.BytesIO()
                 torch.save(kept.state_dict(), content)
-                keep("weights", weights_path(*place, ema), content.getvalue(), self.report)
+                path = weights_path(*place, ema=kept is averaged)
+                files[name] = keep("weights", path, content.getvalue(), self.report)
         if self.observer:
-            self.observer.keep(weights, maps_path(*place))
+            files["maps"] = self.observer.keep(weights, maps_path(*place))
         probes, probing = (self.observer.probes, self.observer.probing) if self.observer else ([], False)
         images, held_out = len(self.data.train.labels), self.data.held_out.labels
         seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
@@ -301,6 +303,7 @@ class Run:
             correct=training.correct,
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,
+            files={name: digest for name, digest in files.items() if digest},
             execution=asdict(self.execution),
             environment=self.environment,
         )

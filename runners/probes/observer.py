@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,18 +97,19 @@ class Observer:
             self.maps_at = ()
             self.report("attention maps are not kept: the run began without them")
 
-    def keep(self, weights: str, path: Path) -> None:
-        """Write the attention maps of a run that has ended, where it was to keep any.
+    def keep(self, weights: str, path: Path) -> str | None:
+        """Write the attention maps of a run that has ended, where it was to keep any; return their sha256.
 
         Args:
             weights: fingerprint after the last step.
             path: of the file.
         """
-        if self.maps_at:
-            maps, gram_matrices = zip(*(self.snapshots[epoch] for epoch in self.maps_at), strict=True)
-            images = min(MAP_IMAGES, len(self.images_BCHW))
-            kept = AttentionMaps(self.maps_at, np.stack(maps), np.stack(gram_matrices), images, weights)
-            keep("attention maps", path, maps_to_bytes(kept), self.report)
+        if not self.maps_at:
+            return None
+        maps, gram_matrices = zip(*(self.snapshots[epoch] for epoch in self.maps_at), strict=True)
+        images = min(MAP_IMAGES, len(self.images_BCHW))
+        kept = AttentionMaps(self.maps_at, np.stack(maps), np.stack(gram_matrices), images, weights)
+        return keep("attention maps", path, maps_to_bytes(kept), self.report)
 
 
 @torch.no_grad()
@@ -136,10 +138,12 @@ def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     return torch.stack(found).unflatten(0, (-1, len(hooks))).transpose(0, 1)
 
 
-def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> None:
-    """Write what is to be kept beside a record and changes no number; where it cannot be written, say so."""
+def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> str | None:
+    """Write what is to be kept beside a record and return its sha256; where it cannot be written, say so."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
     except OSError as error:
         report(f"the {what} are not kept: cannot write {path}: {error.strerror or error}")
+        return None
+    return hashlib.sha256(content).hexdigest()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from stored_records import record
 from typer.testing import CliRunner
 
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
-from vitinit.benchmark.records.store import Store, maps_path
+from vitinit.benchmark.records.store import Store, maps_path, weights_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -36,6 +38,30 @@ def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
     return path
 
 
+def packed() -> bytes:
+    """A small file that would take much memory."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, maps=np.zeros(10**7), epochs=[0, LAST], grams=0, images=64, weights="")
+    return buffer.getvalue()
+
+
+def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> None:
+    run = RUN.model_copy(update={"files": {"maps": sha256(WHOLE).hexdigest(), "weights": sha256(b"its").hexdigest()}})
+    Store(tmp_path).write(run)
+    path, weights = put(tmp_path, WHOLE), weights_path(tmp_path, "small", run.run_id)
+    weights.parent.mkdir()
+    weights.write_bytes(b"its")
+    check = ["check", str(tmp_path)]
+    assert CliRunner().invoke(store_app, check).exit_code == 0
+    weights.write_bytes(b"others")
+    put(tmp_path, maps_to_bytes(replace(MAPS, maps_ELHNN=np.full_like(MAPS.maps_ELHNN, 0.5))))
+    lines = CliRunner().invoke(store_app, check).output.splitlines()
+    assert [line for line in lines if "other bytes than those that the run kept" in line] == [
+        f"invalid: {path}: no attention maps, or damaged: other bytes than those that the run kept",
+        f"invalid: {weights}: other bytes than those that the run kept",
+    ]
+
+
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert read_maps(tmp_path, RUN) is None
     put(tmp_path, WHOLE)
@@ -56,6 +82,7 @@ def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path) -> None:
         (maps_to_bytes(replace(MAPS, grams_ELBnn=MAPS.grams_ELBnn[:, :1])), of),
         (maps_to_bytes(replace(MAPS, epochs=(0, 1))), of),
         (maps_to_bytes(replace(MAPS, epochs=(1, LAST))), of),
+        (packed(), "no attention maps, or damaged: packed"),
     ):
         path = put(tmp_path, content)
         with pytest.raises(VitinitError) as refused:

@@ -7,6 +7,8 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 from stored_records import WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
+from tests.sealing import sealed, sealed_text
 from tests.synthetic_masks import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
@@ -25,6 +28,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
 RUN = record().run_id
+CHANGED = "the digest does not match: damaged, or changed after it was written"
 
 
 def check(root: Path) -> tuple[int, list[str]]:
@@ -40,7 +44,7 @@ def check(root: Path) -> tuple[int, list[str]]:
     [
         (
             lambda path: path.write_bytes(WHOLE[:-1]),
-            "the digest does not match: damaged, or changed after it was written",
+            CHANGED,
         ),
         (
             lambda path: path.write_text(json.dumps(json.loads(WHOLE))),
@@ -87,6 +91,35 @@ def test_the_bitmap_of_correct_images_fits_the_accuracy() -> None:
         else:
             with pytest.raises(VitinitError, match="done: correct does not hold the .* % of 360 images"):
                 to_bytes(changed)
+
+
+def forged(**changes: Any) -> bytes:
+    """The record with other fields of its last epoch, and a digest computed anew."""
+    body = json.loads(WHOLE)
+    del body["digest"]
+    body["history"][-1] |= changes
+    return sealed(body)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (forged(metrics={"miou": 99.9}, headline="miou"), "miou among metrics or as headline"),
+        (forged(metrics={"top5": 99.9}, headline="top5"), "headline top5 is not the metric of dataset"),
+        (sealed_text(WHOLE, b'\n "row": ', b'\n "row": "other",\n "row": '), "field 'row' is there twice"),
+    ],
+)
+def test_a_forged_score_is_refused(content: bytes, fault: str) -> None:
+    with pytest.raises(VitinitError, match=fault):
+        from_bytes(content)
+
+
+def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study: Path) -> None:
+    run = record(1)
+    Store(study.parent).write_layout("small", Layout(initializers={run.row: "0" * 16}))
+    label = f"{run.row} ({run.spec.method.name if run.spec.method else ''} over {run.spec.base.name})"
+    assert load([study.parent], "small").rows == [label]
+    assert f"small: run {run.run_id} is {label}: not what the grid has in this row" in check(study.parent)[1]
 
 
 def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused() -> None:
@@ -232,9 +265,19 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
     before = path.stat().st_ino
     files.write_layout("small", both)
     assert path.stat().st_ino == before, "nothing to put down"
+    path.write_bytes(path.read_bytes().replace(b"Two", b"Won"))
+    assert check(tmp_path) == (1, [f"invalid: {path}: {CHANGED}", f"0 valid records, 1 invalid file in {tmp_path}"])
     for content in (b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff"):
         path.write_bytes(content)
         with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
             files.layout("small")
         files.write_layout("small", Layout(rows=["A"]))
         assert files.layout("small").rows == ["A"]
+
+
+def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path: Path) -> None:
+    write = "import sys; from vitinit.benchmark.records.store import *; "
+    write += "[Store(sys.argv[1]).write_layout('small', Layout(rows=[sys.argv[2] + str(n)])) for n in range(30)]"
+    writers = [subprocess.Popen([sys.executable, "-c", write, tmp_path, name]) for name in "ab"]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(Store(tmp_path).layout("small").rows) == 60

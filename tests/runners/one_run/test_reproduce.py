@@ -118,6 +118,11 @@ def test_what_differs_is_counted_and_told_with_what_may_explain_it(recorded):
         "execution.threads, python, the repetition was stopped and went on with something changed "
         "(changed_while_running)"
     )
+    rows = json.loads(recorded.model_dump_json())["history"]
+    rows[-1]["metrics"]["invented"] = 99.9
+    assert compare(altered(recorded, history=rows), recorded).different == {
+        f"history.{len(rows) - 1}.metrics.invented": (99.9, "nothing")
+    }
     alone = compare(recorded, altered(recorded, weights="0" * 64))
     assert alone.verdict.endswith("; nothing recorded explains it")
     on_gpu = altered(recorded, execution={**recorded.execution, "device": "cuda"})
