@@ -255,11 +255,11 @@ def test_supersede_renames_all_files_of_a_run_and_deletes_nothing(tmp_path: Path
 def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
     files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
     assert files.layout("small") == Layout()
-    first = Layout(rows=["B", "A\n[é]"], contrasts=[("A\n[é]", "B")], columns=["digits"], title="One")
+    first = Layout(rows=["B", "A [é]"], contrasts=[("A [é]", "B")], columns=["digits"], title="One")
     files.write_layout("small", first)
     assert files.layout("small") == first
     files.write_layout("small", Layout(rows=["C", "B"], columns=["digits[9]"], title="Two"))
-    both = Layout(rows=["C", "B", "A\n[é]"], contrasts=first.contrasts, columns=["digits[9]"], title="Two")
+    both = Layout(rows=["C", "B", "A [é]"], contrasts=first.contrasts, columns=["digits[9]"], title="Two")
     assert files.layout("small") == both, "a label that the grid has no more may have records"
     assert files.studies() == [], "it is no record"
     before = path.stat().st_ino
