@@ -23,7 +23,7 @@ from tests.sealing import sealed, sealed_text
 from tests.synthetic_masks import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, to_bytes
-from vitinit.benchmark.records.store import Layout, Store, maps_path, weights_path
+from vitinit.benchmark.records.store import Layout, Store, at_seed_0, maps_path, weights_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -116,7 +116,7 @@ def test_a_forged_score_is_refused(content: bytes, fault: str) -> None:
 
 def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study: Path) -> None:
     run = record(1)
-    Store(study.parent).write_layout("small", Layout(initializers={run.row: "0" * 16}))
+    Store(study.parent).write_layout("small", Layout(runs={at_seed_0(run.spec): "Another"}))
     label = f"{run.row} ({run.spec.method.name if run.spec.method else ''} over {run.spec.base.name})"
     assert load([study.parent], "small").rows == [label]
     assert f"small: run {run.run_id} is {label}: not what the grid has in this row" in check(study.parent)[1]
