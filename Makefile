@@ -14,7 +14,7 @@ ALL_OF := $(BIN)/vitinit run
 GO_ON := --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed results test docs check format lock \
+.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-gpu results test docs check format lock \
   slurm-up slurm-down clean goldens compare-goldens
 
 help: ## This list
@@ -45,7 +45,9 @@ bench-standard: setup ## The standard protocol, a day; can be resumed
 bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(ALL_OF) catalogue-small-tuning $(GO_ON) && $(ALL_OF) catalogue-small $(GO_ON)
 bench-speed: setup ## Speed of loaders and augmentation
-	PYTHONPATH=. $(BIN)/python tests/scale/speed.py
+	PYTHONPATH=. $(BIN)/python tests/scale/speed.py --only loaders jpegs
+bench-gpu: setup ## On a CUDA GPU, four minutes: steps, loaders, runs at once
+	PYTHONPATH=. $(BIN)/python tests/scale/speed.py --out results/reference/speed
 results: setup ## Pages of the committed studies, from records
 	$(BIN)/python -m analysis.pages --results results/reference
 
@@ -60,8 +62,9 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 	FAULTS=all $(PYTEST) -m long tests/faults
 test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
 	$(PYTEST) tests/initializers tests/benchmark
-test-gpu: setup ## What can run on a CUDA GPU, where there is one
-	$(PYTEST) -n 0 -ra -m "" -k "cuda or gpu or memory" tests/slow tests/test_gpu.py tests/runners
+test-gpu: setup ## On a CUDA GPU, three minutes: bits, loaders, compile, memory
+	@PYTHONPATH=. $(BIN)/python tests/scale/speed.py --only missing
+	$(PYTEST) -n 0 -ra -m slow tests/slow
 
 REV := a9861da4
 goldens: setup ## Bits of training, with the code of REV, on this machine; minutes

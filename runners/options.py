@@ -81,9 +81,9 @@ class LaunchOptions:
     wait: Annotated[bool, _option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
-    workers: Annotated[int | None, _option(SPEED, "Runs at once. Default: one a core or GPU.", metavar="N", min=1)] = (
-        None
-    )
+    workers: Annotated[
+        int | None, _option(SPEED, "Runs at once. Default: one a core; by size on a GPU.", metavar="N", min=1)
+    ] = None
     micro_batch: Annotated[
         int | None, _option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
     ] = None

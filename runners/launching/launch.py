@@ -167,6 +167,14 @@ def _setting(
         display.say(f"records will not tell the commit of {environment.ROOT}, nor if it was changed: {git}", "yellow")
     # one run a core, where small models train fastest, or one a GPU; one of several processes has its job to itself
     workers = options.workers or (1 if tasks > 1 or executor == "inline" else gpus or cpus)
+    if device == "cuda" and executor == "local" and not options.workers:
+        from vitinit.runners.basics.gpu import runs_at_once
+        from vitinit.runners.loaders.choice import device_memory
+
+        room = options.micro_batch, device_memory(device), cpus // gpus
+        at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
+        display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
+        workers = gpus * at_once
     if tasks > 1 and workers > 1:
         raise VitinitError(f"--workers {workers}: the {tasks} processes of a job carry out one run at a time")
     return (

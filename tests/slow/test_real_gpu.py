@@ -1,4 +1,4 @@
-"""Runs on a real GPU, through the command line: every family, repeats, runs beside one another."""
+"""Runs on a real GPU: every family, repeats, both loaders, torch.compile, memory, runs beside one another."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.faults.harness import Kill, assert_same, attempt, cells, finish, setting
+from tests.random_images import beton, random_data
+from vitinit.benchmark.image_files.beton import ffcv_missing
+from vitinit.benchmark.records.record import FailureRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import Recipe
+from vitinit.runners.basics.machine import lacks_compiler
+from vitinit.runners.basics.setting import Execution
+from vitinit.runners.basics.stop import Stop
+from vitinit.runners.loaders import make_loader
+from vitinit.runners.one_run.carry_out import carry_out
 
+DEVICE = "cuda"
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU: make test-gpu where torch finds one"),
 ]
-GPU = ("--device", "cuda", "--wait")
+GPU = ("--device", DEVICE, "--wait")
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,17 +46,19 @@ def vitinit(*words: object, cwd: Path) -> str:
     return done.stdout
 
 
-def losses(folder: Path, study: str) -> dict[str, float]:
+def last(folder: Path, study: str, field: str) -> dict[str, Any]:
+    """A field of the last epoch, or else of the record, by run_id."""
     contents = Store(folder).read(study)
     assert not contents.failed
     assert not contents.problems
-    return {run_id: record.history[-1].train_loss for run_id, record in contents.done.items()}
+    return {run_id: getattr(record.history[-1], field, None) or getattr(record, field)
+            for run_id, record in contents.done.items()}  # fmt: skip
 
 
-def test_every_family_trains_as_on_the_cpu_and_two_runs_share_a_gpu(tmp_path):
-    vitinit("run", "families-smoke", *GPU, "--executor", "local", "--workers", 2, "--results", "gpu", cwd=tmp_path)
+def test_every_family_trains_as_on_the_cpu(tmp_path):
+    vitinit("run", "families-smoke", *GPU, "--results", "gpu", cwd=tmp_path)
     vitinit("run", "families-smoke", "--device", "cpu", "--wait", "--results", "cpu", cwd=tmp_path)
-    there, here = (losses(tmp_path / name, "families-smoke") for name in ("gpu", "cpu"))
+    there, here = (last(tmp_path / name, "families-smoke", "train_loss") for name in ("gpu", "cpu"))
     assert there == pytest.approx(here, rel=0.02)
 
 
@@ -52,13 +66,54 @@ def test_micro_batches_give_the_same_numbers(tmp_path):
     plain = ("run", "smoke", *GPU, "--only", "row=Mimetic", "--executor", "inline")
     vitinit(*plain, "--results", "plain", cwd=tmp_path)
     vitinit(*plain, "--micro-batch", 16, "--results", "other", cwd=tmp_path)
-    assert losses(tmp_path / "other", "smoke") == pytest.approx(losses(tmp_path / "plain", "smoke"), rel=1e-2)
+    other, plain = (last(tmp_path / name, "smoke", "train_loss") for name in ("other", "plain"))
+    assert other == pytest.approx(plain, rel=1e-2)
 
 
-def test_a_record_of_a_gpu_is_reproduced_bitwise_and_says_where_it_ran(tmp_path):
-    vitinit("run", "smoke", *GPU, "--executor", "inline", "--deterministic", "--results", "results", cwd=tmp_path)
-    for run_id, record in Store(tmp_path / "results").read("smoke").done.items():
-        facts = record.environment
-        assert facts["gpu"] == torch.cuda.get_device_name()
-        assert facts["cuda"] == torch.version.cuda
-        vitinit("reproduce", run_id, "--results", "results", cwd=tmp_path)
+def test_two_runs_at_once_are_those_one_after_the_other_and_are_reproduced_bitwise(tmp_path):
+    run = ("run", "smoke", *GPU, "--executor", "local", "--deterministic", "--workers")
+    for workers in (1, 2):
+        vitinit(*run, workers, "--results", workers, cwd=tmp_path)
+    assert last(tmp_path / "1", "smoke", "weights") == last(tmp_path / "2", "smoke", "weights")
+    run_id, record = next(iter(Store(tmp_path / "1").read("smoke").done.items()))
+    facts = record.environment
+    assert (facts["gpu"], facts["cuda"]) == (torch.cuda.get_device_name(), torch.version.cuda)
+    vitinit("reproduce", run_id, "--results", "1", cwd=tmp_path)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_run_that_was_killed_ends_with_the_same_bits(precision, compiled, tmp_path):
+    """With augmentation, dropout and the scale of fp16."""
+    if compiled and (lacking := lacks_compiler(DEVICE)):
+        pytest.skip(lacking)
+    cell = next(c for c in cells(tmp_path) if (c.row, c.spec.recipe.precision) == ("dropout", precision))
+    execution = Execution(DEVICE, 1, "inline", deterministic=True, compiled=compiled)
+    whole, killed = (setting(tmp_path / name, execution=execution) for name in ("whole", "killed"))
+    finish(cell, whole)
+    assert attempt(cell, killed, Kill("training", 9)) == -9
+    finish(cell, killed)
+    assert_same(whole, killed, cell)
+
+
+@pytest.mark.skipif(bool(ffcv_missing()), reason=str(ffcv_missing()))
+def test_both_loaders_give_the_same_images_and_no_batch_is_replaced_by_a_later_one(tmp_path):
+    images, device = random_data(4096, 32), torch.device(DEVICE)
+    how = Recipe.model_validate({"name": "t", "batch_size": 64, "lr": 1e-3, "hflip": 0.5, "crop_padding": 4})
+    sources = beton(images, tmp_path), images
+    ffcv, resident = (list(make_loader(data, how, 0, device).train(0)) for data in sources)
+    assert len(ffcv) == 64
+    for first, second in zip(ffcv, resident, strict=True):
+        assert all(map(torch.equal, first, second))
+
+
+def test_out_of_memory_is_said(tmp_path):
+    rows = {"large": {"base": "kaiming_uniform", "model": {"preset": "vit_micro", "width": 2048, "depth": 8}}}
+    torch.cuda.set_per_process_memory_fraction(2**29 / torch.cuda.get_device_properties(0).total_memory)
+    try:
+        where = setting(tmp_path, execution=Execution(DEVICE, 1, "inline"))
+        failed = carry_out(cells(tmp_path, rows=rows)[0], where, Stop())
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert isinstance(failed, FailureRecord)
+    assert "out of memory" in failed.message

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from vitinit.runners.basics.gpu import out_of_memory
+from vitinit.benchmark.grids import grid
+from vitinit.runners.basics.gpu import out_of_memory, runs_at_once
 
 SAID = (
     "CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors might be asynchronously reported",
@@ -32,3 +33,10 @@ def test_messages_of_cuda_and_of_the_cpu(said):
 def test_other_errors(said):
     assert not out_of_memory(RuntimeError(said))
     assert out_of_memory(torch.OutOfMemoryError(said))
+
+
+def test_small_models_share_a_gpu_as_memory_and_cores_allow_and_a_large_one_has_it_to_itself():
+    small, large = (grid.load(name).cells[0].spec for name in ("small", "table2"))
+    assert [runs_at_once(small, None, 2**37, cores) for cores in (16, 2, 0)] == [12, 2, 1]
+    assert 1 < runs_at_once(small, None, 2**32, 16) < 4, "each process takes 1 GiB and what its model needs"
+    assert runs_at_once(large, None, 2**37, 16) == 1
