@@ -10,10 +10,6 @@ from pathlib import Path
 MIB = 2**20
 
 
-class NotAFile(OSError):
-    """Something else than a regular file of a sane size."""
-
-
 def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
     """Return the content of a regular file. A pipe or a device, which may never end, is not read.
 
@@ -25,19 +21,11 @@ def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
     Raises:
         OSError: it is no such file, or cannot be read.
     """
-    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
-    try:
-        descriptor = os.open(path, flags)
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise NotAFile(error.errno, "a link or a socket, not a file", path) from None
-        raise
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        if not stat.S_ISREG(status.st_mode):
-            raise NotAFile(errno.EINVAL, "no regular file", path)
-        if status.st_size > most:
-            raise NotAFile(errno.EFBIG, f"larger than {most:,} bytes", path)
+    if not links and path.is_symlink():
+        raise OSError(errno.ELOOP, "a link", path)
+    how = os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | how)) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            raise OSError(errno.EINVAL, f"no regular file of at most {most:,} bytes", path)
         return file.read()

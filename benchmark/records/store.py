@@ -13,19 +13,20 @@ rows, and what was recorded before would say something else than what came after
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.files.atomic import alone, write_atomically
-from vitinit.benchmark.files.reading import NotAFile, read
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.records.record import (
     FailureRecord,
     Outcome,
@@ -109,9 +110,6 @@ def at_seed_0(spec: RunSpec) -> str:
     return spec.model_copy(update={"seed": 0}).run_id
 
 
-AnyOutcome = TypeVar("AnyOutcome", RunRecord, FailureRecord, SkipRecord)
-
-
 @dataclass
 class Contents:
     """Everything found in one study, by run_id. A finished run hides failures and skips, a failure hides skips."""
@@ -128,19 +126,12 @@ class Contents:
 
     def relabel(self, layout: Layout) -> list[str]:
         """Give outcomes a row of their own that are not what the grid has in their row; return a line for each."""
-        lines = list[str]()
-
-        def named(outcome: AnyOutcome) -> AnyOutcome:
-            if (label := layout.label(outcome)) == outcome.row:
-                return outcome
-            lines.append(f"run {outcome.run_id} is {label}: not what the grid has in this row")
-            return outcome.model_copy(update={"row": label})
-
-        self.done, self.failed, self.skipped = (
-            {run_id: named(outcome) for run_id, outcome in self.done.items()},
-            {run_id: named(outcome) for run_id, outcome in self.failed.items()},
-            {run_id: named(outcome) for run_id, outcome in self.skipped.items()},
-        )
+        lines, everything = list[str](), list[dict[str, Any]]((self.done, self.failed, self.skipped))
+        for outcomes in everything:
+            for run_id, outcome in outcomes.items():
+                if (label := layout.label(outcome)) != outcome.row:
+                    lines.append(f"run {run_id} is {label}: not what the grid has in this row")
+                    outcomes[run_id] = outcome.model_copy(update={"row": label})
         return lines
 
     def settle(self) -> None:
@@ -311,7 +302,7 @@ def _read(path: Path) -> Outcome:
     try:
         data = read(path)
     except OSError as error:
-        absent = isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError | NotAFile)
+        absent = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
         raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
     outcome = from_bytes(data)
     if path.name != _name(outcome.run_id, outcome.status):
@@ -347,9 +338,7 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     """
     try:
         with os_errors(f"cannot read {path}"):
-            return kind.model_validate_json(unseal(read(path))) if os.path.lexists(path) else None
-    except VitinitError as error:
-        raise VitinitError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+            return kind.model_validate_json(unseal(read(path), f"{path}: ")) if os.path.lexists(path) else None
     except ValidationError as error:
         why = str(explain(error, "")).removeprefix(": ")
         raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}") from None

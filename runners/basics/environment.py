@@ -149,12 +149,26 @@ def variables() -> dict[str, str]:
 
 def argv() -> list[str]:
     """The command line of this process."""
-    return ["vitinit", *map(encodable, sys.argv[1:])]
+    return ["vitinit", *map(shareable, sys.argv[1:])]
 
 
-def encodable(text: str) -> str:
-    """The text with what UTF-8 cannot hold (file names may be any bytes) as escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
+SECRET = re.compile(
+    r"""((?<=://)(?=[^\s/@]+@)|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)(?=\S{12})|\bbearer\s+"""
+    r"""|(?:password|passwd|secret|api[_-]?key|(?:access|auth|api|hf)[_-]?token)\w*["']?\s*[=:]\s*["']?)[^\s"'@&,;]+""",
+    re.IGNORECASE,
+)
+"""What comes before a secret, and the secret."""
+FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^\s/\"':,()]+/)+(?=[^\s/]+/)")
+"""Folders of an absolute path, but for the last one."""
+
+
+def shareable(text: str) -> str:
+    """Return a text as a record may hold it: without passwords, tokens and folders of this machine.
+
+    What UTF-8 cannot hold (file names may be any bytes) is escaped.
+    """
+    text = text.replace(f"{Path.cwd()}/", "")
+    return FOLDERS.sub("…/", SECRET.sub(r"\1…", text)).encode("utf-8", "backslashreplace").decode()
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3

@@ -198,6 +198,8 @@ def take(folder: Path, source: str = "") -> Claim:
     for attempt in range(TRIES):
         time.sleep(0.001 * attempt)
         try:
+            if folder.is_symlink():
+                raise VitinitError(f"{folder} is a link: remove it")
             folder.mkdir(parents=True, exist_ok=True)
             number = _number(folder)
             if number is not None and (other := _live(_path(folder, number))):

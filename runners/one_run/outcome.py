@@ -12,7 +12,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import encodable, environment
+from vitinit.runners.basics.environment import environment, shareable
 from vitinit.runners.basics.setting import Setting
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def failure(cell: Cell, setting: Setting, error: str, message: str, trace: str =
         spec=cell.spec,
         written=now(),
         error=error,
-        message=encodable(message),
-        traceback=encodable(trace),
+        message=shareable(message),
+        traceback=shareable(trace),
         execution=asdict(setting.execution),
         environment=environment(setting.execution.device, setting.code),
     )

@@ -27,7 +27,7 @@ class WandB(Tracker):
             dir=str(run.folder),
             mode=None if os.environ.get("WANDB_MODE") else "offline",
             resume="allow" if run.first > 1 else None,
-            settings=wandb.Settings(silent=True, console="off"),
+            settings=wandb.Settings(silent=True, console="off", x_disable_meta=True, host=""),
         )
         self.run.define_metric("*", step_metric="epoch")
 

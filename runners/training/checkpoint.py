@@ -78,10 +78,11 @@ class Checkpoints:
             why = getattr(error, "strerror", None) or repr(error)
             self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
         else:
-            # Keep this one and the one before. Later ones were passed over: they are of a future that is abandoned.
-            files, self._good = self._files(), path
-            for old in {*files} - {path, *[each for each in files if each < path][-1:]}:
+            # Keep this one and the last that was good: what was passed over is damaged, or of an abandoned future.
+            files = self._files()
+            for old in {*files} - {path, self._good or max(filter(path.__gt__, files), default=path)}:
                 _unlink(old)
+            self._good = path
         self._saved_at = time.monotonic()
         self._took = self._saved_at - start
 

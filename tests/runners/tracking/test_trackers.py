@@ -81,7 +81,7 @@ def test_tensorboard_and_wandb_are_told_the_run_its_numbers_and_its_end(first, p
         writer.add_scalar("lr", 0.1, first),
         writer.flush(),
         writer.close(),
-        call.Settings(silent=True, console="off"),
+        call.Settings(silent=True, console="off", x_disable_meta=True, host=""),
         call.init(
             project=project or "vitinit",
             id=run.run_id,

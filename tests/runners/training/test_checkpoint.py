@@ -64,6 +64,10 @@ def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, re
         checkpoints.save(state(step), step)
         assert steps(checkpoints)[0] == step
     assert files(tmp_path) == ["claim.json", "step-00000004.ckpt", "step-00000006.ckpt"]
+    (tmp_path / "step-00000006.ckpt").write_bytes(b"damaged")
+    next(checkpoints.newest_first())
+    checkpoints.save(state(8), 8)
+    assert files(tmp_path) == ["claim.json", "step-00000004.ckpt", "step-00000008.ckpt"], "the sound one stays"
 
 
 class Mischief:
