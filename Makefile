@@ -28,6 +28,7 @@ $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
 	@$(INSTALL) '.[benchmark,dev]'
+	@$(BIN)/vitinit plan smoke >/dev/null # keeps what it takes torch to find out
 	@echo $(CUDA) >$(VENV)/.cuda; touch $@; echo done
 $(VENV)/.with-%: $(READY)
 	@$(INSTALL) '.[benchmark,dev,$*]' && touch $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -17,6 +18,7 @@ ROOT = Path(__file__).parents[1]
     [
         ("-c 'import vitinit'", "torch timm torchvision pandas"),
         ("-m vitinit.runners.cli --help", "torch pandas matplotlib"),
+        ("-m vitinit.runners.cli plan smoke", "torch timm sklearn pandas matplotlib"),
         (
             f"-m vitinit.analysis.tables --results {shlex.quote(str(ROOT))}/results/reference --study small",
             "torch timm",
@@ -24,9 +26,12 @@ ROOT = Path(__file__).parents[1]
     ],
 )
 def test_a_command_starts_without_what_it_does_not_need(command: str, absent: str, tmp_path: Path) -> None:
-    """Python lists each module that a command imports (-X importtime)."""
+    """Python lists each module that a command imports (-X importtime); a plan is made for the second time."""
     line = f"{shlex.quote(sys.executable)} -X importtime {command}"
-    done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    where = {"cwd": tmp_path, "env": {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}}
+    first = [subprocess.run(line, shell=True, capture_output=True, text=True, **where)] if "plan" in command else []
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, **where)
+    assert all(before.stdout == done.stdout for before in first)
     assert done.returncode == 0, done.stderr[-500:]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert len(imported) > 20

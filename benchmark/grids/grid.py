@@ -14,7 +14,7 @@ from unicodedata import normalize
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name, parsed
 from vitinit.benchmark.files.yaml_text import read
-from vitinit.benchmark.grids.fitting import misfit, resolve_initializer, sources
+from vitinit.benchmark.grids.fitting import fitted
 from vitinit.benchmark.grids.parts import HERE, check_recipe, resolve_dataset, resolve_model, resolve_recipe
 from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row
 from vitinit.benchmark.models import registry as models
@@ -109,13 +109,12 @@ def _blamed(where: str) -> Iterator[None]:
 
 
 def _cell(label: str, row: Row, dataset: DatasetSpec, block: Block, values: Values) -> Cell:
-    base = resolve_initializer(row.base, "base")
-    method = resolve_initializer(row.method, "method") if row.method else None
     model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
+    base, method, misfit, sources = fitted(model, row.base, row.method)
     recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
     spec = RunSpec(dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0])
     check_recipe(spec)
-    return Cell(label, spec, misfit(model, base, method), sources=sources(base, method))
+    return Cell(label, spec, misfit, sources=sources)
 
 
 def _by_part(given: Mapping[str, Any]) -> Values:

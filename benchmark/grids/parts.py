@@ -11,10 +11,11 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import parsed
 from vitinit.benchmark.files.yaml_text import read
+from vitinit.benchmark.grids import facts
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec
+from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, unknown_name
 
@@ -53,6 +54,9 @@ def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
     Raises:
         VitinitError: there is no such preset or family, or the family has no such field or value.
     """
+    key = facts.key_of("model", fields)
+    if kept := facts.recall(key):
+        return model_spec(kept)
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
     if named := models.by_name(explicit):
@@ -65,6 +69,8 @@ def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
         explicit = {**presets[str(preset)], **explicit}
     spec = parsed(models.family_of(explicit), explicit, "model")
     spec.check()
+    if spec.arch == "timm":
+        facts.keep(key, spec.model_dump(mode="json"))
     return spec
 
 

@@ -29,8 +29,6 @@ END_S = 10.0
 
 PRELOAD = [
     "vitinit.runners.one_run.carry_out",
-    "sklearn.datasets",
-    "sklearn.model_selection",
     "torchvision.datasets",
 ]
 
