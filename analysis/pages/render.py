@@ -32,12 +32,12 @@ def page(study: frame.Study) -> str:
     """Return the page of a study as Markdown: title, question, answer, and all else.
 
     Raises:
-        VitinitError: no finished run, an error in the template, or a claim that the records do not bear.
+        VitinitError: no finished run, or a claim that the records do not bear.
     """
     facts, name = Facts(study), f"{study.name}/{OWN}"
     if not has_own(study):
         if any((folder / name).is_file() for folder in study.folders):
-            command.say([f"{name} is not filled in: a template is code; only those of the repository's own are"])
+            command.say([f"{name} is not filled in: a template is code; those of results/reference of a clone are"])
         name = "tuning.md.j2" if set(study.runs["split"]) == {"val"} else "study.md.j2"
     try:
         return render(
@@ -94,13 +94,7 @@ def index(pages: dict[str, str]) -> str:
 
 
 def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
-    """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there.
-
-    Raises:
-        VitinitError: an error in the template.
-    """
-    from jinja2 import TemplateError
-
+    """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
     environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
     environment.filters |= {"fixed": number, "p": p_written}
@@ -110,13 +104,6 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
         "pooled_estimate": pooled_estimate,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
-    try:
-        macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
-        text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
-    except TemplateError as error:
-        line = getattr(error, "lineno", None)
-        where = f"{name}, line {line}" if line else name
-        raise VitinitError(f"template {where}: {error.message}") from None
-    except TypeError as error:  # a function is called with other arguments than it takes
-        raise VitinitError(f"template {name}: {error}") from None
+    macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
+    text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
     return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\\\g<0>", text))

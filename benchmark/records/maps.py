@@ -17,7 +17,7 @@ import numpy as np
 
 from vitinit.benchmark.files.reading import MIB, read
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import maps_path, weights_path
+from vitinit.benchmark.records.store import kept_path, maps_path
 from vitinit.initializers.errors import VitinitError, plain
 
 
@@ -101,7 +101,7 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
     whole = len(files) - len(invalid)
     for run_id, record in done.items():
         for name in record.files.keys() - {"maps"}:
-            path = weights_path(root, study, run_id, name != "weights")
+            path = kept_path(root, study, run_id, name)
             if path.exists() and sha256(read(path, 2**40)).hexdigest() != record.files[name]:
                 invalid.append(f"{path}: other bytes than those that the run kept")
     return whole, invalid

@@ -243,7 +243,7 @@ class RunRecord(_Outcome):
     """sha256 over every parameter and buffer after the last step; None in records of before this was taken."""
     ema_weights: Sha256 | None = None
     """The same of the averaged weights; None, and left out, where the recipe has no `ema`, and in older records."""
-    files: dict[str, Sha256] = Field(default_factory=dict)
+    files: dict[Literal["maps", "weights", "ema_weights"], Sha256] = Field(default_factory=dict)
     """sha256 of each file that was kept beside the record: `maps`, `weights`, `ema_weights`."""
     execution: Details
     """Settings that change speed or place only: device, threads, executor."""

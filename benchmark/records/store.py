@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import time
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,9 +51,6 @@ SUPERSEDES: dict[str, tuple[Literal["failed", "skipped"], ...]] = {
 }
 """By status, the outcomes of a run that one of it takes the place of."""
 
-OLD_S = 600.0
-"""A temporary file of this age was left by a writer that was killed: writing one takes seconds."""
-
 LAYOUT = "LAYOUT"
 """Name of the file with a study's `Layout`."""
 
@@ -67,6 +63,11 @@ def maps_path(root: Path, study: str, run_id: str) -> Path:
 def weights_path(root: Path, study: str, run_id: str, ema: bool = False) -> Path:
     """Return the path of the final weights of a run, or of their average, which may have kept none."""
     return root / study / "weights" / (f"{run_id}.ema.pt" if ema else f"{run_id}.pt")
+
+
+def kept_path(root: Path, study: str, run_id: str, name: str) -> Path:
+    """Return the path of a file beside a record, by its name in `RunRecord.files`."""
+    return maps_path(root, study, run_id) if name == "maps" else weights_path(root, study, run_id, name != "weights")
 
 
 class Layout(Registered):
@@ -263,17 +264,6 @@ class Store:
             with os_errors(f"cannot rename {path}"):
                 moved.append(_aside(path, "superseded"))
         return moved
-
-    def survey(self, study: str) -> tuple[int, list[str]]:
-        """Return how many runs have begun and left no record yet; and a line for each file that may be deleted."""
-        folder, leftovers = self.root / study, []
-        unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
-        places = ("", "maps/", "weights/", "unfinished/*/")  # no others: a link may lead to anything
-        for path in sorted(path for place in places for path in folder.glob(f"{place}.*.*.{'[0-9a-f]' * 32}.tmp")):
-            with contextlib.suppress(OSError):  # its writer was alive and has finished
-                if path.lstat().st_mtime < time.time() - OLD_S:
-                    leftovers.append(f"{path}: left by a writer that was killed; delete it")
-        return unfinished, leftovers
 
     def _path(self, study: str, run_id: str, status: str = "done") -> Path:
         return self.root / study / _name(run_id, status)

@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.records.export import flatten
@@ -80,6 +82,21 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
 
 code = cache(code_in)
 """State of the code, taken once a process: files may change while a study runs."""
+
+
+@cache
+def source_of(commit: str) -> str | None:
+    """Return the hash of the code that can change a number, as a commit of this repository has it; None without one."""
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        return None
+    with TemporaryDirectory() as folder:
+        archive = f"{folder}/code.tar"
+        try:
+            subprocess.run(["git", "-C", ROOT, "archive", "-o", archive, commit], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        shutil.unpack_archive(archive, folder)
+        return source_hash(Path(folder))
 
 
 def source_hash(root: Path = ROOT) -> str:

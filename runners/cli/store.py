@@ -1,17 +1,18 @@
-"""`vitinit store`: looking after a folder of records. Imports no torch."""
+"""`vitinit store`: looking after a folder of records."""
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, unknown_name
+from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_name
 from vitinit.runners.options import LOCAL, console
 
-store_app = typer.Typer(help="Folders of records: check them, export them.", no_args_is_help=True)
+store_app = typer.Typer(help="Folders of records: check, export, import them.", no_args_is_help=True)
 
 
 @store_app.command()
@@ -25,7 +26,8 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
     store, total = Store(results), 0
     wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
     for study in store.folders():
-        contents, (unfinished, leftovers) = store.read(study), store.survey(study)
+        contents, folder = store.read(study), results / study
+        unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
         with_maps, wrong_maps = check_maps(results, study, contents.done)
         valid = {"done": len(contents.done), "failed": len(contents.failed), "skipped": len(contents.skipped)}
         counts = {**valid, "unfinished": unfinished, "with attention maps": with_maps}
@@ -33,12 +35,12 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
             console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
         total += sum(valid.values())
         try:
-            looks.read(results / study)
+            looks.read(folder)
             for line in contents.relabel(store.layout(study)):
                 console.print(f"{study}: {line}", soft_wrap=True)
         except VitinitError as error:
             wrong.append(str(error))
-        wrong += [*contents.problems, *leftovers, *wrong_maps]
+        wrong += [*contents.problems, *wrong_maps]
     for line in wrong:
         console.print(f"invalid: {line}", soft_wrap=True)
     console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {results}", soft_wrap=True)
@@ -66,3 +68,47 @@ def export(
     for problem in unread:
         console.print(f"left out: {problem}", soft_wrap=True)
     raise typer.Exit(bool(unread))
+
+
+@store_app.command("import")
+def take(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with records that were made elsewhere.")],
+    results: Annotated[Path, typer.Option(help="Folder that they go to.")] = LOCAL,
+) -> None:
+    """Take over finished runs, with what was kept beside them. Exit code 1 if any is left.
+
+    Left are files that are no record, runs of code that is no commit of this repository, and those that are here
+    already with other numbers.
+    """
+    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.files.reading import read
+    from vitinit.benchmark.records.store import Layout, kept_path
+    from vitinit.runners.basics.environment import source_of
+    from vitinit.runners.one_run.reproduce import compare
+
+    source, target, left = Store(folder), Store(results), list[str]()
+    for study in source.studies():
+        contents, here, taken = source.read(study), target.read(study).done, 0
+        left += contents.problems
+        for run_id, record in contents.done.items():
+            environment = record.environment
+            if run_id in here:
+                if different := compare(here[run_id], record).different:
+                    left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
+            elif source_of(str(environment.get("commit"))) != environment.get("source"):
+                left.append(f"run {run_id} of {study}: its code is no commit of this repository")
+            else:
+                for name, digest in record.files.items():
+                    origin, path = (kept_path(root, study, run_id, name) for root in (folder, results))
+                    with os_errors(f"cannot take {origin}"):
+                        if origin.exists() and sha256(content := read(origin, 2**40)).hexdigest() == digest:
+                            path.parent.mkdir(parents=True, exist_ok=True)
+                            write_atomically(path, content)
+                target.write(record)
+                taken += 1
+        if target.layout(study) == Layout():
+            target.write_layout(study, source.layout(study))
+        console.print(f"{study}: {count(taken, 'run')} taken, {len(here.keys() & contents.done)} here already")
+    for line in left:
+        console.print(f"left: {line}", soft_wrap=True)
+    raise typer.Exit(bool(left))

@@ -49,10 +49,6 @@ def test_page_and_picture_are_stale_once_a_record_says_otherwise(copy: Path, cap
         ('{{ gain("Mimetic", "Mimetic, placebo").every }}', "at every seed"),
         ('{{ score("Mimetik") }}', "Mimetic"),
         ('{{ figure("accuracies.png", "") }}', "unknown figure 'accuracies'"),
-        ("{{ sccore(1) }}", "'sccore' is undefined"),
-        ('{{ gain("Mimetic") }}', "over"),
-        ("{% block", "page.md.j2, line 2"),
-        ("{{ ''.__class__.__mro__ }}", "unsafe"),
     ],
 )
 def test_a_template_that_claims_or_asks_for_too_much_is_refused(copy: Path, sentence: str, fault: str, capsys) -> None:
