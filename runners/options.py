@@ -79,6 +79,7 @@ class LaunchOptions:
     ] = "auto"
     profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
     wait: Annotated[bool, _option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False
+    add: Annotated[int | None, _option(WHERE, "So many jobs more than there are.", metavar="N", min=1)] = None
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
     workers: Annotated[

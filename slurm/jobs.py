@@ -23,8 +23,8 @@ ENDED = {
 
 _FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
 """Variables with which a user changes what these commands show by default."""
-_GONE = "Invalid job id specified"
-_OVER = (_GONE, "already completing or completed", "already finished")
+OVER = "Invalid job id specified", "already completing or completed", "already finished"
+"""Complaints of scancel about jobs that have ended."""
 
 
 @dataclass(frozen=True)
@@ -75,29 +75,25 @@ def refusal(done: subprocess.CompletedProcess[str]) -> SlurmError:
     return SlurmError(f"{done.args[0]}: {words}")
 
 
-def _arrays(job_ids: Collection[str]) -> str:
-    """The ids of the arrays that these jobs belong to, and of those that are in none."""
-    return ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}, key=int))
-
-
-def queued(job_ids: Collection[str]) -> dict[str, Queued]:
-    """The jobs among these that run or may still run.
+def queued(names: Collection[str]) -> dict[str, Queued]:
+    """Return the jobs of these names that run or may still run, by id.
 
     Raises:
         SlurmError: the cluster does not answer.
     """
-    if not job_ids:
+    if not names:
         return {}
     listed = "%i|%T|%L|%N|%j|%r"
-    done = call("squeue", "--noheader", "--array", "--all", "--jobs", _arrays(job_ids), "--format", listed)
-    if done.returncode and _GONE not in done.stderr:
+    done = call("squeue", "--noheader", "--array", "--all", "--name", ",".join(names), "--format", listed)
+    if done.returncode:
         raise refusal(done)
-    found = {}
+    jobs = {}
     for line in done.stdout.splitlines():
         job_id, state, *rest = line.split("|", 5)
-        if job_id in job_ids and state not in ENDED:
-            found[job_id] = Queued(state, *rest)
-    return found
+        job = Queued(state, *rest)
+        if job.name in names and state not in ENDED:
+            jobs[job_id] = job
+    return jobs
 
 
 def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
@@ -108,7 +104,8 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
     if not job_ids:
         return {}
     try:
-        fields, jobs = "JobID,State,ExitCode,JobName", _arrays(job_ids)
+        # the arrays that they belong to, and those that are in none
+        fields, jobs = "JobID,State,ExitCode,JobName", ",".join(sorted({each.partition("_")[0] for each in job_ids}))
         done = call("sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", jobs)
     except SlurmError:
         return {}
@@ -131,7 +128,7 @@ def cancel(job_ids: Collection[str]) -> None:
     if not job_ids:
         return
     done = call("scancel", *sorted(job_ids))
-    bad = [line for line in done.stderr.splitlines() if not any(words in line for words in _OVER)]
+    bad = [line for line in done.stderr.splitlines() if not any(words in line for words in OVER)]
     if done.returncode and bad:
         raise refusal(done)
 

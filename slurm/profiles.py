@@ -24,12 +24,26 @@ from pydantic import (
 from vitinit.slurm.errors import SlurmError
 
 HERE = Path(__file__).parent / "profiles"
+GONE = {"parallel": "jobs: N", "runs_per_job": "nothing: a job carries out runs until none is left"}
+"""Fields of older profiles, and what to write in their place."""
+
+
+class _Loader(yaml.BaseLoader):
+    """Reads all as text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written. No key comes twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        if twice := [key for key in keys if keys.count(key) > 1]:
+            raise yaml.YAMLError(f"{twice[0]!r} is there twice")
+        return node
+
 
 RESERVED = {
     *("partition", "account", "qos", "constraint", "nodes", "time", "ntasks-per-node", "cpus-per-task", "signal"),
     *("mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node", "gpus-per-task"),
     *("array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"),
-    "no-requeue",
+    "no-requeue",  # requeue: false
 }
 """Options of sbatch that fields of a profile stand for, or that submitting sets."""
 
@@ -85,10 +99,8 @@ class Profile(BaseModel):
     """Per node, such as 32G; a bare number is in megabytes."""
     time: str = "2:00:00"
     """Limit of a job: minutes, or as SLURM writes it."""
-    parallel: PositiveInt | None = None
-    """Most jobs of one submission that run at the same time."""
-    runs_per_job: PositiveInt | None = None
-    """Calls that are packed into one job; None: for the caller to choose."""
+    jobs: PositiveInt = 64
+    """Most jobs at the same time."""
     signal_seconds: PositiveInt = 120
     """Seconds before its limit at which a job gets SIGUSR2; SLURM may be up to a minute early."""
     setup: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
@@ -101,6 +113,9 @@ class Profile(BaseModel):
     @field_validator("sbatch")
     @classmethod
     def _only_other_options(cls, options: dict[str, str]) -> dict[str, str]:
+        options = {key: text.lower() if text.lower() in ("true", "false") else text for key, text in options.items()}
+        if options.get("requeue", "true") not in ("true", "false"):
+            raise ValueError(f"requeue: {options['requeue']}: write true or false")
         for option in options:
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
@@ -171,8 +186,7 @@ def load(name_or_path: str | None) -> Profile:
             raise SlurmError(f"{_unknown('profile', name_or_path, names())}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
     try:
-        # all is text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written
-        loaded = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)  # noqa: S506 (texts, lists and mappings only)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (texts, lists and mappings only)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SlurmError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(loaded or {}, dict):
@@ -180,6 +194,8 @@ def load(name_or_path: str | None) -> Profile:
     given = {key: value for key, value in (loaded or {}).items() if value not in ("", "~", "null")}
     fields = sorted(Profile.model_fields.keys() - {"name"})
     for key in given.keys() - set(fields):
+        if key in GONE:
+            raise SlurmError(f"profile {path}: {key} is gone; write {GONE[key]}")
         raise SlurmError(f"profile {path}: {_unknown('field', key, fields)}")
     try:
         return Profile(name=path.stem, **given)

@@ -1,4 +1,4 @@
-"""Submitting: one job per argument, in job arrays as large as the cluster takes; and asking the cluster before that."""
+"""Submitting: one job per argument, in one job array; and asking the cluster before that."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
 
 from vitinit.slurm.errors import SlurmError
-from vitinit.slurm.jobs import call, cancel, refusal
+from vitinit.slurm.jobs import call, refusal
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.task import Task
 
@@ -30,7 +30,7 @@ def submit(
     name: str,
     code: Path,
 ) -> list[str]:
-    """Have the cluster call `function` once per argument, each call a job of its own.
+    """Have the cluster call `function` once per argument, each call a job of its own, in one array.
 
     The function sets handlers of its own for SIGUSR2 (its time is nearly up, or a preemption) and SIGTERM (cancelled,
     preempted, or another process of the job has failed). While it has not, either signal ends the job, and requeues it
@@ -38,7 +38,7 @@ def submit(
 
     Args:
         function: importable; called in every process of a job, what it returns is dropped.
-        arguments: picklable.
+        arguments: picklable; at most `max_array_size()`.
         profile: what each job asks for.
         folder: on a disk that every node sees; the pickled calls and the logs go there.
         name: of the jobs, as squeue shows it.
@@ -49,32 +49,23 @@ def submit(
         Each argument's job id, as squeue writes it.
 
     Raises:
-        SlurmError: the folder's name cannot be used, or the cluster does not answer or take all jobs: then it has none.
+        SlurmError: the folder's name cannot be used, or the cluster does not answer or take the jobs: then it has none.
     """
     if "%" in str(folder):
         raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
-    task = Task(function)
-    job_ids: list[str] = []
-    size, after = max_array_size(), None
+    executor, task = _executor(profile, folder, name, code), Task(function)
     try:
-        while some := arguments[len(job_ids) : len(job_ids) + size]:
-            executor = _executor(profile, folder, name, code, after)
-            with _own_variables_only(), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
-                jobs = [executor.submit(task, pickle.dumps(argument)) for argument in some]
-            job_ids += [job.job_id for job in jobs]
-            after = jobs[0].job_id.partition("_")[0] if profile.parallel else None
-    except BaseException as error:
-        cancel(job_ids)  # the caller will not learn their ids
-        if not isinstance(error, UncompletedJobError | OSError):
-            raise
+        with _own_variables_only(profile), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
+            jobs = [executor.submit(task, pickle.dumps(argument)) for argument in arguments]
+    except (UncompletedJobError, OSError) as error:
         said = [line for line in str(error).splitlines() if line.startswith("sbatch:")] or [str(error)]
-        raise SlurmError(f"{' '.join(said)} (after {len(job_ids)} of {len(arguments)} jobs, now cancelled)") from error
-    return job_ids
+        raise SlurmError(" ".join(said)) from error
+    return [job.job_id for job in jobs]
 
 
 def script(profile: Profile, count: int, folder: Path, name: str, code: Path) -> str:
-    """The script that `submit` hands to sbatch for `count` arguments that fit in one array; needs no cluster."""
-    executor = _executor(profile, folder, name, code, None)
+    """The script that `submit` hands to sbatch for `count` arguments; needs no cluster."""
+    executor = _executor(profile, folder, name, code)
     if count > 1:
         executor.parameters["map_count"] = count
     return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
@@ -101,9 +92,10 @@ class _Executor(SlurmExecutor):
         return 2
 
 
-def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str | None) -> _Executor:
-    """With the id of the array that must have ended before this one begins."""
-    options = {"requeue": "true", **profile.sbatch}
+def _executor(profile: Profile, folder: Path, name: str, code: Path) -> _Executor:
+    options = dict(profile.sbatch)
+    # a cluster's own default may be either
+    options["requeue" if options.pop("requeue", "true") == "true" else "no-requeue"] = "true"
     if profile.memory:
         options["mem"] = profile.memory
     if profile.gpus:
@@ -126,8 +118,7 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
         ntasks_per_node=profile.processes_per_node,
         cpus_per_task=profile.cpus,
         signal_delay_s=profile.signal_seconds,
-        array_parallelism=profile.parallel or 10**6,
-        dependency=after and f"afterany:{after}",
+        array_parallelism=10**6,
         wckey=None,
         additional_parameters=given,
         stderr_to_stdout=True,
@@ -147,30 +138,26 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path, after: str 
     return executor
 
 
-@contextmanager
-def _own_variables_only() -> Iterator[None]:
-    """The environment as jobs are to inherit it.
+OF_THE_USER = ("account", "partition", "qos", "constraint")
+"""Fields for which, where the profile leaves them out, variables of the shell stand."""
 
-    Without the variables of the job that this process may run in, which a new job would take for its own, and those
-    that sbatch would heed rather than what every script says; the user's partition or account stands for what a profile
-    leaves out. Entries of PYTHONPATH are folders from anywhere.
+
+def ignored_variables(profile: Profile) -> list[str]:
+    """Return the variables of this shell that sbatch would heed rather than the profile."""
+    heeded = {f"SBATCH_{field.upper()}" for field in OF_THE_USER if not getattr(profile, field)}
+    return sorted(key for key in os.environ if key.startswith("SBATCH_") and key not in heeded)
+
+
+@contextmanager
+def _own_variables_only(profile: Profile) -> Iterator[None]:
+    """Set the environment as jobs are to inherit it, until the context ends.
+
+    Without the variables of the job that this process may run in, which a new job would take for its own, and
+    `ignored_variables`. Entries of PYTHONPATH are folders from anywhere.
     """
-    before = dict(os.environ)
-    ours = (
-        "SLURM_",
-        "SLURMD_",
-        "SRUN_",
-        "SUBMITIT_",
-        "SBATCH_ARRAY",
-        "SBATCH_ERROR",
-        "SBATCH_JOB_NAME",
-        "SBATCH_OPEN_MODE",
-        "SBATCH_OUTPUT",
-        "SBATCH_SIGNAL",
-        "SBATCH_TIMELIMIT",
-    )
+    before, ignored = dict(os.environ), ignored_variables(profile)
     for key in before:
-        if key.startswith(ours) and key != "SLURM_CONF":
+        if key in ignored or (key.startswith(("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")) and key != "SLURM_CONF"):
             del os.environ[key]
     if path := before.get("PYTHONPATH"):
         os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))

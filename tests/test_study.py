@@ -10,7 +10,7 @@ import vitinit
 from tests.benchmark.dataset_helpers import make_folder
 from vitinit.benchmark.grids import grid
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.launching.execute import Tally
+from vitinit.runners.launching.work import Tally
 
 ROWS = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
 ASKED = {

@@ -11,6 +11,7 @@ import torch
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.stop import BrokenDevice
 
 OUT_OF_MEMORY = re.compile(
     r"out of memory|ALLOC_FAILED|can't allocate memory|not enough memory|busy or unavailable|"
@@ -60,10 +61,6 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
         return True
     return isinstance(error, MemoryError | torch.OutOfMemoryError)
-
-
-class BrokenDevice(VitinitError):
-    """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
 
 
 def check(device: torch.device) -> None:

@@ -7,12 +7,18 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from vitinit.initializers.errors import VitinitError
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 """Signals that request a stop: Ctrl-C, `kill`, a closed terminal, and a cluster before a limit or preemption."""
 
 
 class Stopped(Exception):
     """A run ended before its last epoch because it was asked to; the same command goes on with it."""
+
+
+class BrokenDevice(VitinitError):
+    """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
 
 
 class Stop:

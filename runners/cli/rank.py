@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Literal
 
 import typer
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records import looks
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
@@ -52,8 +55,12 @@ def rank(
         target, failed = plan.target, 0
         if target:
             grid = ranked.of(plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
-            if time := estimate(grid.cells, [results / study, *beside]):
-                console.print(f"the look at {target} seeds: {time}")
+            done = Store(results).read(study).done
+            left = [cell for cell in grid.cells if cell.run_id not in done]
+            read = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
+            if left:
+                needed = estimate(left, chain(done.values(), *read)) or "no record of this processor tells how long"
+                console.print(f"the look at {target} seeds, {count(len(left), 'run')}: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:

@@ -23,13 +23,10 @@ def _group() -> None:
 def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     """Cancel all jobs of a grid. Its runs write a checkpoint, and the same `run` command resumes them."""
     study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
-    look = jobs.look(results, study)
-    if not look:
+    known = jobs.look(results, study)
+    if not known.submissions:
         raise VitinitError(f"no run of {study!r} in {results} was submitted to a cluster")
-    if look[0].silence:
-        raise VitinitError(f"cannot cancel jobs of {study!r}: {look[0].silence}")
-    left = [job for job in look if job.state]
-    slurm_jobs.cancel([job.job_id for job in left])
-    runs = {run_id for job in left for run_id in job.run_ids}
-    cancelled = f"cancelled {count(len(left), 'job')} with {count(len(runs), 'run')}"
-    console.print(cancelled if left else "no job of it is left to cancel")
+    if known.silence:
+        raise VitinitError(f"cannot cancel jobs of {study!r}: {known.silence}")
+    slurm_jobs.cancel(known.alive)
+    console.print(f"cancelled {count(len(known.alive), 'job')}" if known.alive else "no job of it is left to cancel")

@@ -14,11 +14,11 @@ from vitinit.benchmark.datasets.load import data_dir as data_folder
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.schema import Cell, Grid, seeds_of
-from vitinit.benchmark.records.store import Contents, Store
+from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
-from vitinit.runners.launching.plan import Planned, plan
+from vitinit.runners.launching.watch import View, look
 
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
@@ -32,14 +32,14 @@ def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = Non
     return grids.load(grid, chosen, fixed_values(fixed or []))
 
 
-def planned_of(
+def seen(
     grid: Grid,
     store: Store,
     only: list[str] | None,
     data_dir: Path | None,
     missing: Callable[[DatasetSpec], str | None] | None = None,
-) -> tuple[list[Planned], Contents]:
-    """Plan the runs of a loaded grid that `--only` chooses; `missing` as in `launching.plan`."""
+) -> View:
+    """Look at the runs of a loaded grid that `--only` chooses; `missing` as in `watch.look`."""
     chosen = grid.cells
     for condition in only or ():
         key, _, pattern = condition.partition("=")
@@ -52,7 +52,7 @@ def planned_of(
         chosen = [cell for cell in chosen if matches(cell, condition)]
     if grid.cells and not chosen:
         raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches all of them")
-    return plan(replace(grid, cells=chosen), store, data_folder(data_dir), missing)
+    return look(replace(grid, cells=chosen), store, data_folder(data_dir), missing)
 
 
 def matches(cell: Cell, condition: str) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.benchmark.terminal import duration
 from vitinit.runners.basics.environment import cpu_model, device_name, variables
@@ -22,7 +21,16 @@ RATES = {
 """Fields of a recipe that do not change the time of an epoch."""
 
 
-def estimate(cells: Collection[Cell], folders: Iterable[Path]) -> str:
+def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[str, float]:
+    """Return the time of runs by run_id, where one of the records is of the same work: see `estimate`."""
+    epoch_seconds = defaultdict[str, list[float]](list)
+    for record in records:
+        epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
+    measured = [cell for cell in cells if _workload(cell.spec) in epoch_seconds]
+    return {cell.run_id: cell.spec.recipe.epochs * mean(epoch_seconds[_workload(cell.spec)]) for cell in measured}
+
+
+def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:
     """Return in words how long runs take here, or an empty string where no record tells.
 
     A record counts where model, dataset and recipe are the same except for `RATES`, and the processor, or the GPU, too.
@@ -30,23 +38,17 @@ def estimate(cells: Collection[Cell], folders: Iterable[Path]) -> str:
 
     Args:
         cells: the runs.
-        folders: of studies; every record in them is read.
+        records: of this study and of others.
     """
     device, model = default_device(), cpu_model()
     threads = 1 if device == "cpu" else max(1, cores() // len(gpu_slots()))
     here = device, threads, 1, device_name(device), model, variables()
-    epoch_seconds = defaultdict[str, list[float]](list)
-    for folder in folders:
-        for record in Store(folder.parent).read(folder.name).done.values():
-            if _machine(record.execution, record.environment) == here:
-                epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
-    measured = [cell.spec for cell in cells if _workload(cell.spec) in epoch_seconds]
+    measured = run_seconds(cells, (each for each in records if _machine(each.execution, each.environment) == here))
     if not measured or not model:
         return ""
-    seconds = sum(spec.recipe.epochs * mean(epoch_seconds[_workload(spec)]) for spec in measured)
     runs = f" for {len(measured)} of {len(cells)} runs" if len(measured) < len(cells) else ""
     by = "processor" if device == "cpu" else "GPU"
-    return f"about {duration(seconds)}{runs}, one run at a time, by records of this {by}"
+    return f"about {duration(sum(measured.values()))}{runs}, one run at a time, by records of this {by}"
 
 
 def _workload(spec: RunSpec) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import End, Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.launching.work import Queue
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.terminal.display import Display
 from vitinit.runners.training.distributed import ALONE, World, joined
@@ -21,12 +22,17 @@ class Inline:
 
     world: World = ALONE
 
-    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
-        """See `execute.Executor`."""
-        stop = Stop(parent=stop)
+    def ends(self, queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `work.Executor`."""
+        stop, setting = Stop(parent=stop), queue.work.setting
+
+        def cells() -> Iterator[Cell]:
+            while not stop.reason and (cell := queue.next()):
+                self.world.broadcast((cell, setting))
+                yield cell
+
         with on_signals(stop):
-            self.world.broadcast((cells, setting))
-            yield from in_turn(cells, setting, stop, display.event, self.world)
+            yield from in_turn(cells(), setting, stop, display.event, self.world)
             if stop.reason:
                 raise KeyboardInterrupt(stop.reason)
 
@@ -63,16 +69,13 @@ def led(device: str) -> Iterator[World]:
 
 
 def follow(world: World) -> None:
-    """Carry out, with rank 0, the runs that it says, until it has no more. It reports what goes wrong, too."""
+    """Carry out, with rank 0, the runs that it takes, until it has no more. It reports what goes wrong, too."""
     stop = Stop()
     with on_signals(stop):
-        while work := world.broadcast():
-            cells, setting = work
-            try:
-                for _ in in_turn(cells, setting, stop, world=world):
-                    pass
-            except VitinitError:
-                pass
+        while task := world.broadcast():
+            cell, setting = task
+            with suppress(VitinitError):
+                list(in_turn([cell], setting, stop, world=world))
 
 
 def shared(execution: Execution, world: World) -> Execution:

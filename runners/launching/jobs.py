@@ -1,46 +1,22 @@
-"""Cluster jobs of a study: their runs and states. Imports no torch.
+"""Jobs of a cluster: workers of a study that wait or run. Imports no torch.
 
-`<root>/<study>/jobs/<time>/` is one submission: `jobs.json`, the code, and the files and logs of its jobs.
+`<root>/<study>/jobs/<time>-<six hex digits>/` is one submission: the work, the code, and the files and logs of its
+jobs. These are named after study and digits, so that they are found whatever becomes of their launcher.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
-from vitinit.benchmark.fields import Frozen
-from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.slurm import jobs as cluster
 from vitinit.slurm.errors import SlurmError
 
-
-class Job(Frozen):
-    """A job that runs of a study were handed to."""
-
-    job_id: str
-    name: str
-    """Job ids begin anew when a cluster is set up anew, the name does not come again."""
-    written: str
-    """Time of the submission. UTC, ISO 8601."""
-    folder: Path
-    """Holds its files and logs."""
-    run_ids: tuple[str, ...]
-    state: cluster.Queued | None = None
-    """As the cluster has it now, where it waits or runs."""
-    silence: str = ""
-    """Reason why the cluster gave no answer; empty where it answered."""
-
-    def describe(self) -> str:
-        """Return where a job that waits or runs stands, for people."""
-        assert self.state
-        where = f"on {self.state.nodes}, {self.state.time_left} left" if self.state.nodes else f"({self.state.reason})"
-        return f"in job {self.job_id}, {self.state.state.lower()} {where}"
-
-
-JOBS = TypeAdapter(tuple[Job, ...])
+RUNS = "runs.json"
+"""Name of the file with the run_ids of a submission."""
 
 
 def folder(root: Path, study: str) -> Path:
@@ -48,36 +24,58 @@ def folder(root: Path, study: str) -> Path:
     return root / study / "jobs"
 
 
-def write(path: Path, jobs: tuple[Job, ...]) -> None:
-    """Remember the jobs of a submission in its folder."""
-    write_atomically(path / "jobs.json", JOBS.dump_json(jobs, indent=1))
+def name(study: str, submission: Path) -> str:
+    """Return the name of the jobs of a submission. Job ids begin anew when a cluster is set up anew, names do not."""
+    return f"{study}-{submission.name[-6:]}"
 
 
-def look(root: Path, study: str) -> list[Job]:
-    """Return the jobs of a study, oldest first, with what the cluster says of them now."""
-    jobs: list[Job] = []
-    for path in sorted(folder(root, study).glob("*/jobs.json")):
-        with suppress(OSError, ValidationError):
-            jobs += JOBS.validate_json(path.read_bytes())
+@dataclass(frozen=True)
+class Jobs:
+    """Submissions of a study, oldest first by the name of their jobs, and what the cluster says of these now."""
+
+    submissions: dict[str, Path]
+    alive: dict[str, cluster.Queued] = field(default_factory=dict)
+    """Jobs that wait or run, by id."""
+    silence: str = ""
+    """Reason why the cluster gave no answer; empty where it answered."""
+
+    def of(self, job_id: str | None) -> Path | None:
+        """Return the submission of a job; None for a job that was not handed out here."""
+        written = (path for path in reversed(self.submissions.values()) if any(path.glob(f"{job_id}_*")))
+        return next(written, None) if job_id else None
+
+    def over(self, job_id: str | None) -> bool:
+        """Return True if a job was handed out here and is known to have ended."""
+        if self.silence or not (submission := self.of(job_id)):
+            return False
+        job = self.alive.get(str(job_id))
+        return not (job and self.submissions.get(job.name) == submission)
+
+    def runs(self) -> set[str]:
+        """Return the runs that jobs which wait or run may carry out."""
+        run_ids: set[str] = set()
+        for submitted in {job.name for job in self.alive.values()}:
+            with suppress(OSError, ValueError):
+                run_ids |= set(json.loads((self.submissions[submitted] / RUNS).read_text()))
+        return run_ids
+
+
+def look(root: Path, study: str) -> Jobs:
+    """Return the jobs of a study."""
+    submissions = {name(study, path): path for path in sorted(folder(root, study).glob("*-*"))}
     try:
-        states = cluster.queued({job.job_id for job in jobs})
+        return Jobs(submissions, cluster.queued(submissions))
     except SlurmError as error:
-        return [job.model_copy(update={"silence": str(error)}) for job in jobs]
-    ours = {(job_id, state.name): state for job_id, state in states.items()}
-    return [job.model_copy(update={"state": ours.get((job.job_id, job.name))}) for job in jobs]
+        return Jobs(submissions, silence=str(error))
 
 
-def handed(jobs: Collection[Job]) -> dict[str, Job]:
-    """Return the job of each run, by run_id: the last one that waits or runs, else the last one."""
-    return {run_id: job for job in sorted(jobs, key=lambda job: job.state is not None) for run_id in job.run_ids}
-
-
-def ended(jobs: Collection[Job]) -> dict[str, str]:
+def ended(jobs: Jobs, job_ids: Collection[str]) -> dict[str, str]:
     """Return how jobs ended, in words, by job id; those that the cluster has forgotten too."""
-    states = cluster.ended({job.job_id for job in jobs})
-    found = {}
-    for job in jobs:
-        end = states.get(job.job_id)
-        known = end and end.name == job.name and f"ended: {end.state}, exit code {end.exit_code}"
-        found[job.job_id] = f"job {job.job_id} {known or 'has gone, and the cluster does not say how'}"
-    return found
+    states = cluster.ended(job_ids)
+    words = {}
+    for job_id in job_ids:
+        end = states.get(job_id)
+        known = end and jobs.submissions.get(end.name) == jobs.of(job_id)
+        how = f"ended: {end.state}, exit code {end.exit_code}" if end and known else ""
+        words[job_id] = f"job {job_id} {how or 'has gone, and the cluster does not say how'}"
+    return words

@@ -9,50 +9,38 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.records.store import Contents, Store
-from vitinit.initializers.errors import VitinitError, count
+from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.choose import planned_of
-from vitinit.runners.launching.execute import Tally, check_writable, execute
-from vitinit.runners.launching.plan import Planned
+from vitinit.runners.launching.choose import seen
+from vitinit.runners.launching.estimate import run_seconds
+from vitinit.runners.launching.watch import State, View
 from vitinit.runners.launching.words import counts, details, on_folders, print_plan
+from vitinit.runners.launching.work import Queue, Tally, Work, check_writable, in_order, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import skip
 from vitinit.runners.options import LOCAL, LaunchOptions
 from vitinit.runners.tracking.registry import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
+from vitinit.slurm.profiles import Profile
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.grids.schema import Cell, Grid
+    from vitinit.benchmark.grids.schema import Grid
     from vitinit.benchmark.spec import DatasetSpec
-    from vitinit.runners.launching.execute import Executor
+    from vitinit.runners.launching.work import Executor
     from vitinit.runners.terminal.display import Display
-
-
-@dataclass(frozen=True)
-class Todo:
-    """Runs of a grid, and which of them are to be carried out now."""
-
-    planned: list[Planned]
-    contents: Contents
-    setting: Setting
-    cells: list[Cell]
-    others: list[Cell]
-    """Runs of other launchers whose ends are waited for: they may come free."""
-    failed_before: list[str]
-    """The run_ids of those that failed before and are left alone."""
 
 
 def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str] | None = None) -> Tally:
@@ -69,64 +57,108 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
         KeyboardInterrupt: a stop was asked for. Runs in progress have saved where they were; the message says what goes
             on without this process.
     """
-    profile, workers, setting = _setting(grid, options, display, argv)
-    executor: Executor | None = None
+    profile, slots, setting = _setting(grid, options, display, argv)
     try:
-        with ExitStack() as stack:
-            if setting.execution.executor == "inline":
-                from vitinit.runners.launching.inline import Inline, follow, led, shared
+        if profile:
+            return _on_cluster(grid, options, display, profile, slots, setting)
+        if setting.execution.executor == "inline":
+            from vitinit.runners.launching.inline import Inline, follow, led, shared
 
-                world = stack.enter_context(led(setting.execution.device))
+            with led(setting.execution.device) as world:
                 if world.rank:
                     follow(world)
                     return Tally()
-                executor, setting = Inline(world), replace(setting, execution=shared(setting.execution, world))
-            with _alone(setting) if profile and not options.dry_run else nullcontext():
-                todo = _todo(grid, options, display, setting)
-                if options.dry_run:
-                    print_plan(grid, todo.planned, todo.contents, setting.data_dir)
-                    if profile and todo.cells:
-                        from vitinit.runners.launching.cluster import shown
+                setting = replace(setting, execution=shared(setting.execution, world))
+                return _here(grid, options, display, Inline(world), slots, setting)
+        from vitinit.runners.launching.local import Local
 
-                        print(shown(todo.cells, todo.setting, profile, workers))
-                    return Tally()
-                _announce(grid, todo, display)
-                _record_skips(todo)
-                Store(setting.root).write_layout(setting.study, grid.layout)
-                if profile:
-                    from vitinit.runners.launching.cluster import Followed, hand_over
-
-                    executor = Followed()
-                    if todo.cells:
-                        hand_over(todo.cells, todo.setting, profile, workers, display)
-            return _carry_out(todo, executor, workers, display, awaited=options.wait or not profile)
+        return _here(grid, options, display, Local(slots), slots, setting)
     except KeyboardInterrupt as interrupt:
         here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command resumes "
         there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
         raise KeyboardInterrupt(there if profile else f"{here}the others from their checkpoints.") from None
 
 
-def _carry_out(todo: Todo, executor: Executor | None, workers: int, display: Display, awaited: bool) -> Tally:
-    setting, tally, watched = todo.setting, Tally(), todo.cells + todo.others
-    if watched and awaited:
-        if not executor:
-            from vitinit.runners.launching.local import Local, fork_server
+def _here(
+    grid: Grid, options: LaunchOptions, display: Display, executor: Executor, slots: int, setting: Setting
+) -> Tally:
+    """Carry runs out in this process or in its children."""
+    view = _looked(grid, options, display, setting)
+    if options.dry_run:
+        print_plan(grid, view, setting.data_dir)
+        return Tally()
+    todo, before = _todo(view, options, setting, slots, others=("live",))
+    _begin(grid, view, before, display, setting)
+    queue, tally = Queue(todo), Tally()
+    if todo.cells:
+        from vitinit.runners.launching.preflight import preflight
 
-            executor = Local(workers)
+        if setting.execution.executor == "local":
+            from vitinit.runners.launching.local import fork_server
+
             fork_server()  # it imports torch while this process reads the data
-        if setting.execution.executor != "slurm":
+        live = {cell.run_id for cell in view.cells("live")}
+        preflight([cell for cell in todo.cells if cell.run_id not in live], setting)
+        tally = work(queue, executor, display)
+        others = queue.elsewhere()
+        for run_id, reason in others.items():
+            display.elsewhere(run_id, reason)
+        _count(tally, display, f", {len(others)} run by another launcher" if others else "")
+    return _ended(tally, before, view, todo, display, setting)
+
+
+def _on_cluster(
+    grid: Grid, options: LaunchOptions, display: Display, profile: Profile, slots: int, setting: Setting
+) -> Tally:
+    """Hand workers to a cluster, and wait for them where that is asked for."""
+    from vitinit.runners.launching import cluster
+
+    with nullcontext() if options.dry_run else _alone(setting):
+        view = _looked(grid, options, display, setting)
+        if view.jobs.silence and not options.dry_run:
+            raise VitinitError(
+                f"whether jobs of {grid.name} wait or run is not known: {view.jobs.silence}. Call it again; if that "
+                f"cluster is gone for good, remove {jobs.folder(setting.root, grid.name)}"
+            )
+        if not options.dry_run and cluster.settle(view, setting):
+            view = _looked(grid, options, display, setting)
+        todo, before = _todo(view, options, setting, slots)
+        todo = replace(todo, limit_s=profiles.seconds(profile.time) - profile.signal_seconds)
+        number = cluster.wanted(todo, view, profile, options.add)
+        if options.dry_run:
+            print_plan(grid, view, setting.data_dir)
+            if todo.cells:
+                print(cluster.shown(todo, number, profile))
+            return Tally()
+        _begin(grid, view, before, display, setting)
+        if todo.cells and number:
             from vitinit.runners.launching.preflight import preflight
 
-            preflight(watched, setting)
-        tally = execute(watched, setting, executor, display)
-        elsewhere = f", {tally.elsewhere} run by another launcher" if tally.elsewhere else ""
-        stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
-        display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
-    tally.failures += todo.failed_before
+            preflight(list(todo.cells), setting)
+            cluster.submit_workers(todo, number, profile, display)
+        elif todo.cells:
+            display.say("its jobs will carry out what is to do; --add N hands more over")
+    tally = Tally()
+    if options.wait:
+        todo, _ = _todo(view, options, setting, slots, others=("live",))
+        if todo.cells:
+            tally = work(Queue(todo), cluster.Followed(), display)
+            _count(tally, display)
+    return _ended(tally, before, view, todo, display, setting)
+
+
+def _count(tally: Tally, display: Display, elsewhere: str = "") -> None:
+    stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
+    display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
+
+
+def _ended(tally: Tally, before: list[str], view: View, todo: Work, display: Display, setting: Setting) -> Tally:
+    """Say what may come next; count the runs that failed before."""
+    tally.failures += before
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
-    if not watched:
-        display.say(f"nothing to do: {counts(todo.planned)}")
-        if todo.contents.done:
+    if not todo.cells:
+        display.say(f"nothing to do: {counts(view.planned)}")
+        if view.contents.done:
             display.say(f"next: python -m vitinit.analysis.tables --study {setting.study}{results}", whole=True)
     if tally.failures:
         display.say(f"see: vitinit show {tally.failures[0]}{results}: the traceback", whole=True)
@@ -135,7 +167,7 @@ def _carry_out(todo: Todo, executor: Executor | None, workers: int, display: Dis
 
 def _setting(
     grid: Grid, options: LaunchOptions, display: Display, argv: list[str] | None
-) -> tuple[profiles.Profile | None, int, Setting]:
+) -> tuple[Profile | None, int, Setting]:
     """Return the request of each job, where there are any; how many runs are carried out at once; where and how.
 
     Raises:
@@ -186,7 +218,7 @@ def _setting(
             data_dir=datasets.data_dir(options.data_dir).absolute(),
             execution=Execution(
                 device=device,
-                threads=max(1, cpus // workers),
+                threads=_threads(job) or max(1, cpus // workers),
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
@@ -205,7 +237,21 @@ def _setting(
     )
 
 
-def resolve_device(device: str, profile: profiles.Profile | None) -> str:
+def _threads(profile: Profile | None) -> int | None:
+    """Return the threads of a run that OMP_NUM_THREADS asks for, here or in the profile.
+
+    Raises:
+        VitinitError: it is no number.
+    """
+    variables = {**os.environ, **(profile.environment if profile else {})}
+    if not (text := variables.get("OMP_NUM_THREADS", "").partition(",")[0].strip()):
+        return None
+    if not text.isdecimal() or not int(text):
+        raise VitinitError(f"OMP_NUM_THREADS={plain(text, 40)!r} is no number of threads; unset it, or set it to one")
+    return int(text)
+
+
+def resolve_device(device: str, profile: Profile | None) -> str:
     """Return the device that `--device` means, here or in the jobs of a profile.
 
     Raises:
@@ -247,48 +293,53 @@ def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | 
     return registry.unavailable(dataset, setting.data_dir)
 
 
-def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting) -> Todo:
-    """Plan the runs. But for a dry run, missing data are fetched first, and what has become of jobs is recorded."""
+def _looked(grid: Grid, options: LaunchOptions, display: Display, setting: Setting) -> View:
+    """Look at the runs; but for a dry run, missing data are fetched first."""
     fetch = None if options.dry_run else partial(_fetched, setting=setting, display=display)
-    planned, contents = planned_of(grid, Store(options.results), options.only, options.data_dir, missing=fetch)
-    if contents.unreadable:
+    view = seen(grid, Store(options.results), options.only, options.data_dir, missing=fetch)
+    if view.contents.unreadable:
         raise VitinitError(
-            f"{contents.unreadable[0]}. It may be a record: chmod -R a+rX by its owner, or another --results"
+            f"{view.contents.unreadable[0]}. It may be a record: chmod -R a+rX by its owner, or another --results"
         )
-    slurm = setting.execution.executor == "slurm"
-    if slurm and not options.dry_run:
-        from vitinit.runners.launching.cluster import settle
+    for cell in view.cells("live"):
+        owner = view.owners[cell.run_id]
+        if owner.source not in ("", setting.code["source"]):
+            raise VitinitError(
+                f"{cell.describe()} is being run by {owner.describe()} with other code than is here: bring this "
+                "machine to the same commit, or wait until it has ended"
+            )
+    return view
 
-        planned = list(settle(planned, contents, setting))
-    wanted = ("to do", "failed") if options.retry_failed else ("to do",)
-    cells = [item.cell for item in planned if item.state in wanted]
-    left_alone = [p.cell.run_id for p in planned if p.state == "failed" and p.state not in wanted]
-    live = [item.cell for item in planned if item.state == "live" or (slurm and item.state == "queued")]
-    if slurm:
-        live = live if options.wait else []
-    else:
-        live = [cell for cell in live if registry.unavailable(cell.spec.dataset, setting.data_dir) is None]
+
+def _todo(
+    view: View, options: LaunchOptions, setting: Setting, slots: int, others: tuple[State, ...] = ()
+) -> tuple[Work, list[str]]:
+    """Return what is to be carried out, and the run_ids of those that failed before and are left alone.
+
+    Runs of other launchers may come free: they are in the work where `others` names their state.
+    """
+    failed = view.cells("failed")
+    states: list[State] = ["to do", *others]
     if options.retry_failed:
-        setting = replace(setting, retried={run_id: failed.written for run_id, failed in contents.failed.items()})
-    return Todo(planned, contents, setting, cells, live, left_alone)
+        states.append("failed")
+        setting = replace(setting, retried={run_id: each.written for run_id, each in view.contents.failed.items()})
+    seconds = run_seconds([item.cell for item in view.planned], view.contents.done.values())
+    todo = Work(in_order(view.cells(*states), seconds), setting, slots, seconds)
+    return todo, [] if options.retry_failed else [cell.run_id for cell in failed]
 
 
-def _record_skips(todo: Todo) -> None:
-    """Record which runs are skipped, and no longer those that are not."""
-    setting, store = todo.setting, Store(todo.setting.root)
-    for item in todo.planned:
-        if item.state == "skip":
-            store.write(skip(item.cell, setting.study, item.reason))
-        else:
-            store.remove(setting.study, item.cell.run_id, "skipped")
-
-
-def _announce(grid: Grid, todo: Todo, display: Display) -> None:
-    """Say what there is to do, and what needs a sentence."""
+def _begin(grid: Grid, view: View, before: list[str], display: Display, setting: Setting) -> None:
+    """Say what there is to do; record which runs do not fit, and no longer those that do."""
     display.say(grid.title)
-    display.say(f"{counts(todo.planned)}; records in {todo.setting.root / grid.name}")
-    planned, contents = todo.planned, todo.contents
-    for line in (*details(planned, contents), *on_folders(planned, contents, todo.setting.data_dir)):
+    display.say(f"{counts(view.planned)}; records in {setting.root / grid.name}")
+    for line in (*details(view), *on_folders(view, setting.data_dir)):
         display.say(line, "yellow")
-    if todo.failed_before:
-        display.say(f"{count(len(todo.failed_before), 'run')} failed before; --retry-failed runs them again")
+    if before:
+        display.say(f"{count(len(before), 'run')} failed before; --retry-failed runs them again")
+    store = Store(setting.root)
+    for item in view.planned:
+        if item.state == "skip" and item.cell.misfit:
+            store.write(skip(item.cell, setting.study, item.reason))
+        elif item.cell.run_id in view.contents.skipped:
+            store.remove(setting.study, item.cell.run_id, "skipped")
+    store.write_layout(setting.study, grid.layout)

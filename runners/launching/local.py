@@ -21,7 +21,7 @@ from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.machine import gpu_slots
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
 from vitinit.runners.basics.stop import SIGNALS, Stop, on_signals
-from vitinit.runners.launching.execute import record_failure
+from vitinit.runners.launching.work import Queue, record_failure
 from vitinit.runners.terminal.display import Display
 
 END_S = 10.0
@@ -50,9 +50,9 @@ class Local:
 
     workers: int
 
-    def ends(self, cells: list[Cell], setting: Setting, display: Display, stop: Stop) -> Generator[End, None, None]:
-        """See `execute.Executor`."""
-        context, waiting = fork_server(), list(reversed(cells))
+    def ends(self, queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+        """See `work.Executor`."""
+        context, setting = fork_server(), queue.work.setting
         slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
@@ -60,18 +60,20 @@ class Local:
         stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
         with on_signals(stop):
             try:
-                while (waiting or running) and not stop.reason:
-                    while waiting and len(running) < self.workers and not stop.reason:
+                while not stop.reason:
+                    while len(running) < self.workers and not (trouble or stop.reason) and (cell := queue.next()):
                         slot = min(slots, key=[run.slot for run in running.values()].count)
                         try:
-                            receiver, process = _start(context, waiting[-1], setting, slot)
+                            receiver, process = _start(context, cell, setting, slot)
                         except VitinitError as error:
                             if not stop.reason:
                                 raise
-                            display.end(Unfinished(waiting[-1].run_id, "stopped", str(error)))
+                            display.end(Unfinished(cell.run_id, "stopped", str(error)))
                             break
-                        running[receiver] = _Running(waiting.pop(), process, slot)
-                    for ready in wait([*running, asked_to_stop]) if running else ():
+                        running[receiver] = _Running(cell, process, slot)
+                    if not running:
+                        break
+                    for ready in wait([*running, asked_to_stop]):
                         if stop.reason:
                             break
                         assert isinstance(ready, Connection)
@@ -83,7 +85,6 @@ class Local:
                         if isinstance(message, VitinitError):
                             # the results folder cannot be written: what runs may end, nothing more is started
                             trouble, message = message, Unfinished(run.cell.run_id, "stopped", str(message))
-                            waiting = []
                         yield message or _died(run, setting)
             finally:
                 _stop(running, display, setting.grace_s)

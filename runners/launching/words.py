@@ -10,9 +10,8 @@ from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.folder import in_both
 from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.image_files.images import stamp
-from vitinit.benchmark.records.store import Contents
 from vitinit.initializers.errors import count, os_errors
-from vitinit.runners.launching.plan import STATES, Planned
+from vitinit.runners.launching.watch import STATES, Planned, View
 from vitinit.runners.options import console, print_table
 
 if TYPE_CHECKING:
@@ -23,18 +22,18 @@ SHOWN = 8
 """Number of lines of a kind that are listed."""
 
 
-def print_plan(grid: Grid, planned: list[Planned], contents: Contents, data_dir: Path) -> None:
+def print_plan(grid: Grid, view: View, data_dir: Path) -> None:
     """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits."""
     digits = 8 if console.room else 16
     rows = [
         (*cell.place, str(cell.spec.seed), str(cell.spec.recipe.epochs), item.state, cell.run_id[:digits])
-        for item in planned
+        for item in view.planned
         for cell in [item.cell]
     ]
     console.print(grid.title)
-    console.print(counts(planned))
+    console.print(counts(view.planned))
     print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
-    for line in (*details(planned, contents), *on_folders(planned, contents, data_dir)):
+    for line in (*details(view), *on_folders(view, data_dir)):
         console.print(line)
 
 
@@ -44,9 +43,9 @@ def counts(planned: list[Planned]) -> str:
     return f"{count(len(planned), 'run')}: " + ", ".join(f"{number[each]} {each}" for each in STATES if number[each])
 
 
-def details(planned: list[Planned], contents: Contents) -> list[str]:
+def details(view: View) -> list[str]:
     """Lines on what needs a sentence: who runs what, what failed, what is missing, which file is no record."""
-    lines: list[str] = []
+    planned, contents, lines = view.planned, view.contents, workers(view)
     for state in ("live", "failed"):
         some = [
             f"{state} {item.cell.run_id[:8]}, {item.cell.describe()}: {item.reason}"
@@ -54,9 +53,8 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
             if item.state == state
         ]
         lines += some[:SHOWN] + [f"{state}: and {len(some) - SHOWN} more"] * (len(some) > SHOWN)
-    for state in ("queued", "to do"):
-        reasons = Counter(item.reason for item in planned if item.state == state and item.reason)
-        lines += [f"{state}, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
+    reasons = Counter(item.reason for item in planned if item.state == "to do" and item.reason)
+    lines += [f"to do, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
     for item in planned:
         if item.state == "skip":
             what = ", ".join(item.cell.place) if item.cell.misfit else item.cell.spec.dataset.label
@@ -76,12 +74,25 @@ def details(planned: list[Planned], contents: Contents) -> list[str]:
     return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
 
 
-def on_folders(planned: list[Planned], contents: Contents, data_dir: Path) -> list[str]:
+def workers(view: View) -> list[str]:
+    """Lines on jobs of a cluster: how many wait and run; or, where runs are left without any, where their logs are."""
+    jobs, left = view.jobs, view.cells("to do")
+    if jobs.silence:
+        return [f"whether jobs wait or run is not known: {jobs.silence}"]
+    states = Counter(
+        f"{job.state.lower()} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}" for job in jobs.alive.values()
+    )
+    if states:
+        return [f"{count(number, 'job')} {state}" for state, number in states.most_common(SHOWN)]
+    return [f"no job of it is left; logs: {[*jobs.submissions.values()][-1]}"] if jobs.submissions and left else []
+
+
+def on_folders(view: View, data_dir: Path) -> list[str]:
     """Lines on folders of one's own: files passed over, test images that are trained on, images that have changed.
 
     Files are read for it: `status` leaves that out.
     """
-    lines: list[str] = []
+    planned, contents, lines = view.planned, view.contents, list[str]()
     opened: dict[tuple[object, ...], str] = {}
 
     def checksum(spec: RunSpec) -> str:

@@ -12,9 +12,9 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, cause, located
-from vitinit.runners.basics.gpu import BrokenDevice, out_of_memory
+from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
-from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.basics.stop import BrokenDevice, Stop, Stopped
 from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.outcome import failure, final_outcome, record
 from vitinit.runners.one_run.run import run

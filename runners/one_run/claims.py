@@ -95,9 +95,23 @@ class Progress(Frozen):
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
 
+    @staticmethod
+    def of(row: EpochRow, epochs: int, scored: str = "") -> Progress:
+        """Return the progress after an epoch; `scored` is the score before, as not every epoch is evaluated."""
+        return Progress(
+            epoch=row.epoch,
+            epochs=epochs,
+            scored=row.scored() or scored,
+            train_loss=row.train_loss,
+            images_per_s=row.images_per_s,
+            epoch_seconds=row.seconds,
+        )
+
     def describe(self) -> str:
         """Return how far the run is and how long it will still take, for people."""
         parts = [f"epoch {self.epoch}/{self.epochs}", self.scored] if self.epochs else []
+        if self.images_per_s:
+            parts.append(f"{self.images_per_s:,.0f} images/s")
         if self.epoch_seconds is not None:
             parts.append(f"about {duration((self.epochs - self.epoch) * self.epoch_seconds)} left")
         return ", ".join(filter(None, parts))
@@ -130,6 +144,15 @@ def released(folder: Path) -> bool:
     with suppress(OSError):
         return number is not None and _path(folder, number).stat().st_mtime <= RELEASED
     return False
+
+
+def bury(folder: Path) -> bool:
+    """Let go of a run for an owner that is known to be gone. False if it had done so itself, or lives."""
+    number = _number(folder)
+    if number is None or released(folder) or (_owner(_path(folder, number)).here and live(folder)):
+        return False
+    os.utime(_path(folder, number), (RELEASED, RELEASED))
+    return True
 
 
 def progress(folder: Path) -> Progress:
@@ -242,16 +265,8 @@ class Claim:
 
     def report(self, row: EpochRow, epochs: int) -> None:
         """Say how far the run is: at once, or with a later heartbeat."""
-        self._scored = row.scored() or self._scored  # not every epoch is evaluated
-        progress = Progress(
-            epoch=row.epoch,
-            epochs=epochs,
-            scored=self._scored,
-            train_loss=row.train_loss,
-            images_per_s=row.images_per_s,
-            epoch_seconds=row.seconds,
-        )
-        self._progress = progress.model_dump_json().encode()
+        progress = Progress.of(row, epochs, self._scored)
+        self._progress, self._scored = progress.model_dump_json().encode(), progress.scored
         self.write_progress()
 
     def write_progress(self) -> None:

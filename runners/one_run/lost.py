@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from vitinit.runners.basics import gpu
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.errors import SlurmError
+
+if TYPE_CHECKING:
+    import torch
+
+    from vitinit.runners.basics.stop import BrokenDevice
 
 MARK = "device-lost"
 """File in the folder of an unfinished run that has lost its device once."""
@@ -21,7 +24,7 @@ TRIES = 5
 """Number of attempts to reach the controller before a job gives up."""
 
 
-def to_blame(error: BaseException, device: torch.device, folder: Path) -> gpu.BrokenDevice | None:
+def to_blame(error: BaseException, device: torch.device, folder: Path) -> BrokenDevice | None:
     """Return the broken device behind an error of a run; None where the run is to blame.
 
     A run that loses a second device, which computed when the run began, breaks them: it has failed.
@@ -31,6 +34,8 @@ def to_blame(error: BaseException, device: torch.device, folder: Path) -> gpu.Br
         device: of the run.
         folder: of the unfinished run.
     """
+    from vitinit.runners.basics import gpu
+
     found = gpu.after(error, device)
     mark = folder / MARK
     with suppress(OSError):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 
-from rich.progress import BarColumn, Progress, TextColumn
+from rich import progress as bars
+from rich.table import Column
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import count, printable
 from vitinit.runners.basics.setting import Event, Unfinished
+from vitinit.runners.one_run.claims import Progress
 
 
 class Display:
@@ -19,8 +22,10 @@ class Display:
 
     def __init__(self, console: Terminal) -> None:
         self.console = console
-        columns = (TextColumn(f"{{task.{name}}}", markup=False) for name in ("fields[done]", "fields[said]"))
-        self._progress = Progress(next(columns), BarColumn(), next(columns), console=console)
+        whole, rest = Column(no_wrap=True), Column(no_wrap=True, ratio=1)
+        done = bars.TextColumn("{task.fields[done]}", markup=False, table_column=whole)
+        said = bars.TextColumn("{task.fields[said]}", markup=False, table_column=rest)
+        self._bar = bars.Progress(done, bars.BarColumn(16, table_column=whole), said, console=console)
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
         self._before: dict[str, float] = {}
@@ -30,11 +35,11 @@ class Display:
 
     def __enter__(self) -> Display:
         self._start = time.monotonic()
-        self._progress.start()
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._bar.stop()
 
     def say(self, text: str, style: str = "", whole: bool = False) -> None:
         """Print a line, `whole` where it is not to be folded.
@@ -44,15 +49,15 @@ class Display:
         with contextlib.suppress(OSError):
             self.console.print(text, style=style, soft_wrap=whole)
 
-    def begin(self, cells: list[Cell]) -> None:
+    def begin(self, cells: Iterable[Cell]) -> None:
         """Announce all runs."""
         self._cells = {cell.run_id: cell for cell in cells}
-        self._all = self._progress.add_task("", total=1.0, done="", said="", visible=bool(cells))
+        self._all = self._bar.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
 
     def event(self, event: Event) -> None:
         """A run says something."""
-        run_id, row, cell = event.run_id, event.epoch, self._cells[event.run_id]
+        run_id, row = event.run_id, event.epoch
         if event.trouble:
             if event.tracker not in self._failed_trackers:
                 self._failed_trackers |= {event.tracker} - {""}
@@ -60,15 +65,20 @@ class Display:
         elif event.resumed:
             self._say_of(run_id, f"goes on from {event.resumed}")
         elif row:
-            epochs = cell.spec.recipe.epochs
-            self._before.setdefault(run_id, (row.epoch - 1) / epochs)
-            self._share[run_id] = row.epoch / epochs
-            said = f"epoch {row.epoch}/{epochs}", row.scored(), f"{row.images_per_s or 0:,.0f} images/s"
-            self._update(f"{cell.describe()}: {', '.join(filter(None, said))}")
+            epochs = self._cells[run_id].spec.recipe.epochs
+            self.progress(run_id, Progress.of(row, epochs))
 
-    def put_off(self, run_id: str, why: str) -> None:
-        """Another launcher carries a run out: it starts again here when it comes free, or its `end` follows."""
-        self._say_of(run_id, why)
+    def progress(self, run_id: str, progress: Progress) -> None:
+        """A run has come so far."""
+        if progress.epoch:
+            self._before.setdefault(run_id, (progress.epoch - 1) / progress.epochs)
+            self._share[run_id] = progress.epoch / progress.epochs
+            self._update(f"{self._cells[run_id].describe()}: {progress.describe()}")
+
+    def elsewhere(self, run_id: str, why: str) -> None:
+        """Another launcher carries a run out, or has recorded it."""
+        if why:
+            self._say_of(run_id, why)
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
@@ -94,4 +104,4 @@ class Display:
         text = f"{self._ended}/{total} done"
         if done > before:
             text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
-        self._progress.update(self._all, completed=done / max(1, total), done=text, said=printable(said))
+        self._bar.update(self._all, completed=done / max(1, total), done=text, said=printable(said))

@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.machine import several, usable_cores
-from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.basics.stop import BrokenDevice, Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a
@@ -171,8 +171,8 @@ class World:
         failed = {rank: error for rank, error in enumerate(found) if isinstance(error, Failed)}
         for rank, there in failed.items():
             message = there.message if len(failed) == self.size else f"{self.name(rank)}: {there.message}"
-            if there.kind == gpu.BrokenDevice.__name__:
-                raise gpu.BrokenDevice(message)
+            if there.kind == BrokenDevice.__name__:
+                raise BrokenDevice(message)
             raise Failed(there.kind, message, there.trace)
         for stopped_there in filter(None, found):
             raise stopped_there

@@ -1,6 +1,7 @@
 """The process of a job without a cluster."""
 
 import os
+import pickle
 import signal
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.environment import source_hash
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.cluster import Pack, carry_out_pack
+from vitinit.runners.launching.cluster import work_in_job
+from vitinit.runners.launching.work import Work
 
 JOB = {
     "SUBMITIT_EXECUTOR": "slurm",
@@ -24,12 +26,15 @@ JOB = {
 }
 
 
-def pack(root: Path) -> Pack:
-    """One run, which waits in its second epoch where `carried_out` carries it out."""
+def written(root: Path) -> Path:
+    """Write the work of one run, which waits in its second epoch where `carried_out` carries it out."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
     code = {"source": source_hash()}
-    return Pack((Cell(cell.row, spec),), Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), code, 0.0), 1)
+    setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), code, 0.0)
+    path = root / "work.pickle"
+    path.write_bytes(pickle.dumps(Work((Cell(cell.row, spec),), setting)))
+    return path
 
 
 def carried_out(root: Path, path: str) -> None:
@@ -37,4 +42,4 @@ def carried_out(root: Path, path: str) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
     os.environ |= JOB | {"PATH": path, HOLD: str(root / "hold")}
     (root / "hold").touch()
-    carry_out_pack(pack(root))
+    work_in_job(written(root))

@@ -14,7 +14,7 @@ from vitinit.slurm import jobs, profiles, task
 from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.jobs import JobEnd, Queued
 from vitinit.slurm.profiles import Profile, load
-from vitinit.slurm.submit import max_array_size, script
+from vitinit.slurm.submit import ignored_variables, max_array_size, script, submit
 
 SQUEUE = """\
 12_1|RUNNING|1-23:59:57|node[1-2]|fit|None
@@ -39,11 +39,11 @@ def test_what_squeue_and_sacct_say_of_jobs(tmp_path, monkeypatch):
         (tmp_path / name).write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/{name}.asked\ncat <<'END'\n{text}\nEND\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = jobs.queued(["12_1", "12_0", "15", "20", "26", "27"])
+    found = jobs.queued(["fit", "more"])
     assert list(found) == ["12_1", "12_0", "15", "27"]
     assert found["12_1"] == Queued("RUNNING", "1-23:59:57", "node[1-2]", "fit", "None")
     assert found["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
-    assert "--jobs 12,15,20,26,27 --format" in (tmp_path / "squeue.asked").read_text()
+    assert "--name fit,more --format" in (tmp_path / "squeue.asked").read_text()
     ended = jobs.ended(["12_0", "12_1", "13", "17"])
     assert {job: how.state for job, how in ended.items()} == {
         **{"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
@@ -111,7 +111,7 @@ memory: 64 GB
 time: 2:00:00
 gpus: 4
 nodes: 2
-sbatch: {nice: 5, exclusive: true, requeue: false, gres: "lscratch:100"}
+sbatch: {nice: 5, exclusive: True, requeue: False, gres: "lscratch:100"}
 qos:
 """)
     assert (profile.account, profile.memory, profile.time, profile.qos) == ("0123", "64G", "2:00:00", None)
@@ -121,6 +121,15 @@ qos:
     asked = {"account=0123", "exclusive", "nice=5", "gres=gpu:4,lscratch:100"}
     assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
+    assert "#SBATCH --no-requeue" in lines, "the default of a cluster may be to requeue"
+    for wrong, said in {
+        "time: 5\ntime: 9": "'time' is there twice",
+        "sbatch: {requeue: maybe}": "requeue: maybe: write true or false",
+        "parallel: 3": "parallel is gone; write jobs: N",
+        "runs_per_job: 3": "runs_per_job is gone; write nothing",
+    }.items():
+        with pytest.raises(SlurmError, match=said):
+            from_text(wrong)
     for written, limit in {"90": 5400, "3:01": 181, "1-1:30": 91800, "0:150:00": 9000, "2-0": 172800}.items():
         assert profiles.seconds(from_text(f"time: {written}").time) == limit
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
@@ -142,7 +151,6 @@ def test_script_is_the_golden_one_and_defaults_ask_for_nothing_a_cluster_may_not
         cpus=8,
         memory="64G",
         time="1-00:00:00",
-        parallel=3,
         signal_seconds=300,
         setup=("module load cuda", "ulimit -n 4096"),
         environment={"WORDS": "two words"},
@@ -164,3 +172,18 @@ def test_log_files_are_those_of_one_job_in_the_order_of_ranks(tmp_path):
     for other in ("12_10_0_log.out", "12_1_0_result.pkl", "2_1_0_log.out", "12_submission.sh"):
         (tmp_path / other).touch()
     assert [path.name for path in jobs.log_files(tmp_path, "12_1")] == [f"12_1_{r}_log.out" for r in (0, 2, 10)]
+
+
+def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_leaves_out(tmp_path, monkeypatch):
+    (tmp_path / "sbatch").write_text(f"#!/bin/sh\nenv > {tmp_path}/told\necho 'sbatch: error: no' >&2; exit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    (tmp_path / "srun").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name in ("PARTITION", "QOS", "ACCOUNT", "GRES", "TIMELIMIT"):
+        monkeypatch.setenv(f"SBATCH_{name}", "of-the-shell")
+    profile = Profile(partition="gpu", qos="long")
+    with pytest.raises(SlurmError, match="^sbatch: error: no$"):
+        submit(print, [0], profile, tmp_path / "logs", name="name", code=tmp_path)
+    heeded = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("SBATCH_")]
+    assert heeded == ["SBATCH_ACCOUNT=of-the-shell"]
+    assert ignored_variables(profile) == [f"SBATCH_{name}" for name in ("GRES", "PARTITION", "QOS", "TIMELIMIT")]

@@ -14,6 +14,7 @@ from PIL import Image
 from tests.processes import ROOT
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.records import store
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
 from vitinit.initializers.errors import VitinitError
@@ -84,9 +85,9 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert "cannot download eurosat" not in out
     contents = Store(tmp_path / "results/local").read("tiny")
     assert [(record.spec.dataset.name, record.dataset.train) for record in contents.done.values()] == [("eurosat", 10)]
-    (skipped,) = contents.skipped.values()
-    assert skipped.spec.dataset.name == "stl10"
-    assert "vitinit data get stl10" in skipped.reason
+    assert contents.skipped == {}, "another machine may have it"
+    assert "skip stl10: " in out
+    assert "vitinit data get stl10" in out
 
 
 def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
@@ -127,17 +128,17 @@ def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
 
 
 def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_path, vitinit, recorded, monkeypatch):
-    path, original = Store("results/local").write(recorded), Path.read_bytes
+    path, original = Store("results/local").write(recorded), store.read
 
-    def refused(file):
+    def refused(file, *limits):
         if file.name == path.name:
             raise PermissionError(13, "Permission denied", str(file))
-        return original(file)
+        return original(file, *limits)
 
     grid = write(tmp_path / "tiny.yaml", TINY)
-    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(store, "read", refused)
     code, _, error = vitinit("run", grid)
     assert (code, path.name in error, error.count("\n")) == (2, True, 1)
-    monkeypatch.setattr(Path, "read_bytes", original)
+    monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     assert vitinit("status", grid)[0] == 0

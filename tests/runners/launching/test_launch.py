@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
 import io
+import json
 import os
+import pickle
+import random
 import signal
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -19,19 +24,20 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import InitializerSpec
+from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.setting import Event, Execution, Setting, Unfinished
+from vitinit.runners.basics.setting import End, Event, Execution, Setting, Unfinished
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.execute import execute
 from vitinit.runners.launching.inline import Inline
 from vitinit.runners.launching.local import Local
-from vitinit.runners.launching.plan import plan
+from vitinit.runners.launching.watch import View, look
+from vitinit.runners.launching.work import Queue, Work, in_order, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
+from vitinit.slurm.profiles import Profile
 
 
 @pytest.fixture
@@ -39,21 +45,75 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {})
 
 
-def test_a_run_that_came_free_is_carried_out_and_ends_once(setting: Setting) -> None:
+def test_a_run_that_came_free_is_carried_out(setting: Setting) -> None:
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
-    claim = claims.folder(setting.root, setting.study, cells[0].run_id) / "claim-1.json"
-    claim.parent.mkdir(parents=True)
-    claim.write_text(claims.Owner(host="another", machine="another", pid=1).model_dump_json())
+    folder = claims.folder(setting.root, setting.study, cells[0].run_id)
+    claimed(folder, "7")
 
     class OwnerGoes(Display):
-        def put_off(self, run_id: str, why: str) -> None:
-            super().put_off(run_id, why)
-            claim.unlink()
+        def end(self, outcome: End) -> None:
+            super().end(outcome)
+            claims.bury(folder)
 
     out = io.StringIO()
-    tally = execute(cells, setting, Inline(), OwnerGoes(Console(file=out, width=200)))
-    assert (tally.finished, tally.elsewhere) == (2, 0)
+    tally = work(Queue(Work(tuple(cells), setting)), Inline(), OwnerGoes(Console(file=out, width=200)))
+    assert tally.finished == 2
     assert "2/2 done, 0 s left" in out.getvalue()
+
+
+LENGTHS = {"one seed": (40, 1), "ten seeds": (4, 10), "four seeds": (10, 4)}
+
+
+@pytest.mark.parametrize("case", LENGTHS)
+@pytest.mark.parametrize("known", [True, False])
+def test_workers_that_pull_end_together(setting, case, known):
+    """Forty runs of lengths 1 to 10 on four workers, on a clock of its own: as a multiple of the ideal."""
+    rows, seeds = LENGTHS[case]
+    dice, ratios = random.Random(0), []
+    specs = [spec(seed=seed) for seed in range(seeds)]
+    by_row = [[Cell(f"row {row}", each.model_copy(update={"recipe": recipe})) for each in specs]
+        for row in range(rows) for recipe in [specs[0].recipe.model_copy(update={"epochs": row + 2})]]  # fmt: skip
+    for _ in range(20):
+        length = {cell.run_id: took for row in by_row for took in [dice.uniform(1, 10)] for cell in row}
+        cells = [cell for row in by_row for cell in row]
+        todo = Work(in_order(cells, length if known else {}), setting, seconds=length)
+        queues = [Queue(todo, number) for number in range(4)]
+        free_at = [(0.0, number) for number in range(4)]
+        while free_at:
+            now, number = heapq.heappop(free_at)
+            if cell := queues[number].next():
+                for queue in queues:
+                    queue.ended.add(cell.run_id)  # as good as claimed
+                heapq.heappush(free_at, (now + length[cell.run_id], number))
+            last = now
+        ratios.append(last / (sum(length.values()) / 4))
+    assert len(length) == 40
+    assert 1 <= mean(ratios) <= (1.05 if known else 1.10)
+
+
+def test_a_row_that_cannot_run_is_met_in_the_first_seed_and_long_runs_come_first() -> None:
+    cells = [Cell(row, spec(seed=seed, recipe=spec().recipe.model_copy(update={"epochs": epochs})))
+        for row, epochs in (("short", 1), ("long", 3)) for seed in range(4)]  # fmt: skip
+    order = in_order(cells, {cell.run_id: cell.spec.recipe.epochs for cell in cells})
+    assert [(cell.row, cell.spec.seed) for cell in order] == [
+        *(("long", 0), ("short", 0), ("long", 1), ("short", 1)),
+        *(("long", 2), ("long", 3), ("short", 2), ("short", 3)),
+    ]
+
+
+def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting) -> None:
+    """A run of an hour is left to a fresh job of an hour, one of two hours is begun wherever it is."""
+    long, longer, short, absent = (Cell("Kaiming uniform", spec(seed=seed)) for seed in range(4))
+    absent = Cell("elsewhere", spec(dataset=DatasetSpec(name="cifar10")))
+    seconds = {long.run_id: 3600.0, longer.run_id: 7200.0, short.run_id: 1.0}
+    todo = Work((absent, long, longer, short), setting, seconds=seconds, limit_s=3600.0)
+    queue = Queue(todo, start=1)
+    assert [queue.next() for _ in range(3)] == [longer, short, None]
+    assert queue.declined
+    assert not queue.progressed()
+    assert queue.stopped() == [longer, short]
+    assert list(queue.candidates()) == [long, longer, short]
+    assert Queue(Work((long,), setting)).next() == long
 
 
 def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch) -> None:
@@ -105,7 +165,7 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint_minutes=0.0)
     local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
-        execute([cell], local, Local(1), Display(Console(file=out, width=200)))
+        work(Queue(Work((cell,), local)), Local(1), Display(Console(file=out, width=200)))
     except KeyboardInterrupt:
         stopped = True
     assert stopped
@@ -140,7 +200,7 @@ def _terminated(how: int) -> None:
 def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, tmp_path, how, why):
     cell, out = Cell("small", spec()), io.StringIO()
     told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
-    tally = execute([cell], told, Local(1), Display(Console(file=out, width=200)))
+    tally = work(Queue(Work((cell,), told)), Local(1), Display(Console(file=out, width=200)))
     assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
     assert f"stopped, {why}  {cell.run_id[:8]}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
@@ -154,17 +214,17 @@ def cells():
     return grid.load("smoke").cells
 
 
-def hand_out(root: Path, written: str, study: str = "study", **run_ids: list[str]) -> Path:
-    folder = jobs.folder(root, study) / written
+def hand_out(root: Path, digits: str, runs: list[str] = (), *job_ids: str) -> Path:
+    """Leave what the submission of jobs leaves; they are called study-DIGITS."""
+    folder = jobs.folder(root, "study") / f"20260101-000000-{digits}"
     folder.mkdir(parents=True)
-    fields = {"name": f"{study}-{written}", "written": written, "folder": folder}
-    jobs.write(
-        folder, tuple(jobs.Job(job_id=i.removeprefix("job_"), run_ids=ids, **fields) for i, ids in run_ids.items())
-    )
+    (folder / jobs.RUNS).write_text(json.dumps(runs))
+    for job_id in job_ids:
+        (folder / f"{job_id}_submitted.pkl").touch()
     return folder
 
 
-def test_runs_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_end(
+def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_end(
     vitinit, undisturbed, cells, cluster_says, monkeypatch
 ):
     """All else that is said of jobs is in `golden/cli/slurm-jobs.txt`."""
@@ -176,19 +236,33 @@ def test_runs_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_end(
     run, root = ("run", "smoke", "--executor", "slurm", "--only", "row=Mimetic", "--wait"), Path("results/local")
     code, out, err = vitinit(*run)
     looks = Path("looks").read_text()
-    (handed,) = jobs.look(root, "smoke")
-    logs = handed.folder.absolute()
+    ((name, logs),) = jobs.look(root, "smoke").submissions.items()
+    logs = logs.absolute()
     assert f"handed to SLURM: job 7; logs: {logs}\nsee: vitinit status, vitinit slurm cancel\n" in out, err
-    assert "stopped, job 7 has gone, and the cluster does not say how" in out
+    assert "stopped, no job of it is left" in out
     assert (code, looks) == (1, "\n\n")
     (cell,) = (cell for cell in cells if cell.row == "Mimetic")
-    assert handed.run_ids == (cell.run_id,)
+    todo = pickle.loads((logs / cluster.WORK).read_bytes())
+    assert [each.run_id for each in todo.cells] == [cell.run_id]
     assert (logs / "code/vitinit/runners/launching/cluster.py").exists()
     failed = Store("elsewhere").write(failure(cell, replace(setting_of(root), study="smoke"), "OSError", "no disk"))
-    pending = f"echo '7|PENDING|1:00||{handed.name}|Priority'"
+    pending = f"echo '7|PENDING|1:00||{name}|Priority'"
     cluster_says(squeue=f"[ -e asked ] && cp {failed} {root}/smoke; touch asked; {pending}")
     code, out, err = vitinit(*run)
+    assert "its jobs will carry out what is to do" in out
     assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
+
+
+def view_of(cells, root: Path) -> View:
+    return look(Grid("study", "", cells), Store(root), Path("nowhere"))
+
+
+def states(cells, root: Path) -> dict[str, tuple[str, str]]:
+    return {item.cell.run_id: (item.state, item.reason) for item in view_of(cells, root).planned}
+
+
+def setting_of(root: Path) -> Setting:
+    return Setting(root, "study", root, Execution("cpu", 1, "slurm"), {"source": environment.source_hash()})
 
 
 def claimed(folder: Path, job_id: str) -> None:
@@ -198,41 +272,40 @@ def claimed(folder: Path, job_id: str) -> None:
     (folder / "claim-1.json").write_text(owner.model_dump_json())
 
 
-def states(cells, root: Path) -> dict[str, tuple[str, str]]:
-    planned, _ = plan(Grid("study", "", cells, []), Store(root), Path("nowhere"))
-    return {item.cell.run_id: (item.state, item.reason) for item in planned}
+def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, tmp_path, cluster_says):
+    ids = [cell.run_id for cell in cells[:4]]
+    todo, profile = Work(tuple(cells[:4]), setting_of(tmp_path)), Profile(jobs=3)
 
+    def wanted(**fields: object) -> int:
+        return cluster.wanted(replace(todo, **fields), view_of(cells[:4], tmp_path), profile, None)
 
-def setting_of(root: Path) -> Setting:
-    return Setting(root, "study", root, Execution("cpu", 1, "slurm"), {"source": environment.source_hash()})
-
-
-def test_a_failure_is_not_hidden_by_the_job_that_had_it(cells, tmp_path, cluster_says):
-    first, second, third = (cell.run_id for cell in cells[:3])
-    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-02|None'")
-    for cell, written in ((cells[0], "2026-01-03"), (cells[1], "2026-01-01")):
-        failed = failure(cell, setting_of(tmp_path), "RuntimeError", "it broke")
-        Store(tmp_path).write(failed.model_copy(update={"written": written}))
-    hand_out(tmp_path, "2026-01-02", job_7_0=[first, second, third])
-    found = states(cells, tmp_path)
-    assert found[first] == ("failed", "RuntimeError: it broke")
-    assert (found[second][0], found[third][0]) == ("queued", "queued"), "it is tried again in this job"
+    assert (wanted(), wanted(slots=3)) == (3, 2)
+    hand_out(tmp_path, "aaaaaa", ids, "7_0", "7_1")
+    cluster_says(squeue="printf '7_0|PENDING|5:00||study-aaaaaa|Priority\n7_1|RUNNING|5:00|node1|study-aaaaaa|None\n'")
+    assert wanted() == 1, "of three there are two"
+    assert wanted(cells=tuple(cells[:2])) == 0, "those two will carry them out"
+    assert wanted(cells=tuple(cells[4:5])) == 1, "nobody knows of this one"
+    cluster_says(squeue="printf '7_%s|PENDING|5:00||study-aaaaaa|Priority\n' 0 1 2 3")
+    assert (wanted(), wanted(cells=tuple(cells[4:6]))) == (0, 1)
+    assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
 
 
 def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):
     run_id = cells[0].run_id
     claimed(claims.folder(tmp_path, "study", run_id), "7_0")
-    cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-2026-01-01'")
+    cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-aaaaaa'")
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
-    hand_out(tmp_path, "2026-01-01", job_7_0=[run_id])
+    hand_out(tmp_path, "aaaaaa", [run_id], "7_0")
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
-    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-2026-01-01|None'")
+    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-aaaaaa|None'")
     assert states(cells, tmp_path)[run_id][0] == "live"
+    cluster_says(squeue="exit 1")
+    assert states(cells, tmp_path)[run_id][0] == "live", "not to know is no reason to hand it out again"
 
 
 def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch, cluster_says):
-    at_work, _, saved = cells[:3]
-    folder = hand_out(tmp_path, "2026-01-01", job_12_0=[cell.run_id for cell in cells[:3]])
+    at_work, saved = cells[0], cells[2]
+    folder = hand_out(tmp_path, "aaaaaa", [cell.run_id for cell in cells[:3]], "12_0")
     log = folder / "12_0_0_log.out"
     log.write_text("slurmstepd-node1: error: Detected 1 oom-kill event(s) in StepId=12.0 cgroup.\n")
     claimed(claims.folder(tmp_path, "study", at_work.run_id), "12_0")
@@ -241,18 +314,14 @@ def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_
         pass
     monkeypatch.delenv("SLURM_JOB_ID")
     cluster_says(squeue="true", sacct="true")
-
-    def settled() -> dict[str, str]:
-        planned, contents = plan(Grid("study", "", cells[:3], []), Store(tmp_path), tmp_path)
-        found = list(cluster.settle(planned, contents, setting_of(tmp_path)))
-        assert contents.failed.keys() == {item.cell.run_id for item in found if item.state == "failed"}
-        return {item.cell.run_id: item.reason for item in found if item.state == "failed"}
-
-    assert settled() == {at_work.run_id: "OutOfMemory: its job 12_0 on node1 used more memory than it had asked for"}
-    assert Store(tmp_path).read("study").failed[at_work.run_id].error == "OutOfMemory"
-    Store(tmp_path).supersede("study", at_work.run_id)
+    assert cluster.settle(view_of(cells[:3], tmp_path), setting_of(tmp_path))
+    (failed,) = Store(tmp_path).read("study").failed.values()
+    assert (failed.run_id, failed.error) == (at_work.run_id, "OutOfMemory")
+    assert failed.message == "its job 12_0 on node1 used more memory than it had asked for"
+    claimed(claims.folder(tmp_path, "study", cells[1].run_id), "12_0")
     log.write_text("a run that prints oom-kill event is not believed\n")
-    assert settled() == {}
+    assert not cluster.settle(view_of(cells[:3], tmp_path), setting_of(tmp_path))
+    assert claims.live(claims.folder(tmp_path, "study", cells[1].run_id)) is None, "whoever comes may take it at once"
 
 
 @pytest.mark.long
@@ -285,13 +354,13 @@ def test_a_job_that_got_no_step_further_comes_back_where_it_makes_way_else_its_r
     for name, value in job.JOB.items():
         monkeypatch.setenv(name, value)
 
-    def interrupted(pack: cluster.Pack, stop: Stop) -> None:
-        with claims.held(claims.folder(tmp_path, "smoke", pack.cells[0].run_id), Stop()):
-            raise KeyboardInterrupt(told)
+    def interrupted(queue: Queue, stop: Stop) -> None:
+        assert queue.next()
+        raise KeyboardInterrupt(told)
 
-    monkeypatch.setattr(cluster, "_carry_out", interrupted)
+    monkeypatch.setattr(cluster, "_work", interrupted)
     with pytest.raises(SystemExit) as end:
-        cluster.carry_out_pack(job.pack(tmp_path))
+        cluster.work_in_job(job.written(tmp_path))
     assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued
     contents = Store(tmp_path).read("smoke")

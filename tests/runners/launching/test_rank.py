@@ -81,7 +81,10 @@ def test_an_edited_method_or_base_is_another_study(method: str, base: str | None
     assert studies[0] == studies[1] != studies[2]
     loaded = grid.load(str(studies[0]))
     row = loaded.layout.rows[1]
-    assert loaded.layout.contrasts == [(row, f"{row}'s base"), (row, f"{row}, placebo")]
+    assert [list(each.weights) for each in loaded.layout.contrasts] == [
+        [row, f"{row}'s base"],
+        [row, f"{row}, placebo"],
+    ]
 
 
 def test_the_base_is_that_of_all_rows(tmp_path: Path, quick) -> None:

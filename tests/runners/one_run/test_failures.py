@@ -101,9 +101,9 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
     monkeypatch.setattr(lost.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(cluster, "_carry_out", lambda *_: refuse(torch.device(NOWHERE)))
+    monkeypatch.setattr(cluster, "_work", lambda *_: refuse(torch.device(NOWHERE)))
     with pytest.raises(SystemExit) as end:
-        cluster.carry_out_pack(job.pack(tmp_path))
+        cluster.work_in_job(job.written(tmp_path))
     assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == (restarts < 3)
     contents = Store(tmp_path).read("smoke")

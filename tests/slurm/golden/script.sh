@@ -2,7 +2,7 @@
 
 # Parameters
 #SBATCH --account=lab
-#SBATCH --array=0-9%3
+#SBATCH --array=0-9%10
 #SBATCH --constraint='a100|h100'
 #SBATCH --cpus-per-task=8
 #SBATCH --exclusive

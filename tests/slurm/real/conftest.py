@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,12 +42,13 @@ class Work:
         self.out.mkdir()
         shutil.copytree(Path(__file__).parent / "calls", self.code / "calls")
         self.job_ids: list[str] = []
+        self.name = f"test-{uuid.uuid4().hex[:6]}"
 
     def submit(self, function, arguments, **fields) -> list[str]:
         """Submit calls with (out, argument), in jobs of one core and five minutes unless `fields` says otherwise."""
         profile = Profile(**{"cpus": 1, "time": 5, "signal_seconds": 60} | fields)
         pairs = [(self.out, argument) for argument in arguments]
-        job_ids = submit(function, pairs, profile, self.logs, name="test", code=self.code)
+        job_ids = submit(function, pairs, profile, self.logs, name=self.name, code=self.code)
         self.job_ids += job_ids
         return job_ids
 
@@ -54,9 +56,13 @@ class Work:
         """File names and contents of what the jobs wrote."""
         return {path.name: path.read_text() for path in self.out.iterdir() if path.suffix != ".part"}
 
+    def queued(self) -> dict[str, jobs.Queued]:
+        """Jobs that run or may still run."""
+        return jobs.queued([self.name])
+
     def wait(self) -> None:
         """Until all jobs are over."""
-        until(lambda: not jobs.queued(self.job_ids))
+        until(lambda: not self.queued())
 
     def log(self, job_id: str) -> str:
         """Return the output of all processes of a job."""
@@ -69,7 +75,7 @@ def work(tmp_path) -> Iterator[Work]:
     work = Work(tmp_path)
     yield work
     jobs.cancel(work.job_ids)
-    until(lambda: not jobs.queued(work.job_ids))
+    work.wait()
 
 
 @pytest.fixture(scope="session")

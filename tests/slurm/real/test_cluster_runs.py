@@ -1,11 +1,14 @@
 """Whole studies through a real SLURM: as arrays, preempted, out of time, cancelled, killed; none lost, none twice."""
 
 import json
+import os
 import re
+import shutil
 
 import pytest
 from studies import GRID, Study, preemption, same_bits
 
+from tests.processes import until
 from vitinit.runners.launching import jobs
 
 pytestmark = pytest.mark.slurm
@@ -27,7 +30,7 @@ def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits
     assert sum(len(record.sessions) for record in study.records.values()) > 2
 
 
-def test_many_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
+def test_many_tiny_runs_by_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
     tiny = json.loads(json.dumps(GRID))
     tiny["blocks"][0] |= {
         "datasets": [{"name": "digits", "train_size": 50}],
@@ -35,21 +38,21 @@ def test_many_tiny_runs_in_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
         "recipe": {"name": "small", "epochs": 1, "warmup_epochs": 0},
         "seeds": list(range(45)),
     }
-    study = Study(tmp_path, tiny, parallel=2, runs_per_job=30)
+    study = Study(tmp_path, tiny, jobs=8)  # an array may have six
     many = ("run", "study.yaml")
-    text = study.vitinit(*many, "--executor", "auto")
-    assert "90 runs in 3 jobs of up to 30 on cpu; profile profile" in text
-    assert re.search(r"handed to SLURM: jobs \d+_0 to \d+_2", text)
+    text = study.vitinit(*many, "--executor", "auto", VITINIT_PROFILE="profile.yaml")
+    assert "90 runs for 6 jobs on cpu, each of 10 min 0 s at most; profile profile" in text
+    assert re.search(r"handed to SLURM: jobs \d+_0 to \d+_5", text)
     again = study.vitinit(*many, "--executor", "slurm", "--wait")
     assert "handed to SLURM" not in again
-    assert "90 runs finished, 0 failed" in again
+    assert re.search(r"\d+ runs finished, 0 failed", again)
     assert "to do" not in study.vitinit("plan", "study.yaml")
     assert "nothing to do: 90 runs: 90 done" in study.vitinit(*many, "--executor", "slurm")
     assert len(study.records) == 90
     record = next(iter(study.records.values()))
     assert record.execution["executor"] == "slurm"
     assert {len(record.sessions) for record in study.records.values()} == {1}
-    (folder,) = {job.folder for job in jobs.look(study.root, "study")}
+    (folder,) = jobs.look(study.root, "study").submissions.values()
     lines = "".join(path.read_text() for path in folder.glob("*_log.out")).splitlines()
     trained = [line.split()[-1] for line in lines if ": top-1 " in line]
     assert sorted(trained) == sorted(run_id[:8] for run_id in study.records)
@@ -59,7 +62,7 @@ def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
     study = Study(tmp_path, GRID, processes=2)
     study.hold.touch()
     study.submit()
-    preemption(slurm, study, study.until_trained())
+    preemption(slurm, study, study.until_trained()[1])
     study.until_saved()
     study.hold.unlink()
     study.until_done()
@@ -68,3 +71,24 @@ def test_a_run_of_two_processes_in_a_job(slurm, tmp_path, left_alone):
         losses = [row.train_loss for row in record.history]
         assert losses[:3] == pytest.approx([row.train_loss for row in left_alone[run_id].history[:3]], rel=1e-2)
     assert max(len(record.sessions) for record in study.records.values()) == 2
+
+
+def test_jobs_whose_launcher_was_killed_are_found_and_another_machine_may_join(slurm, tmp_path, left_alone):
+    """Killed when sbatch has answered; the study is then carried out here, beside a job."""
+    study, folder = Study(tmp_path, GRID), tmp_path / "bin"
+    folder.mkdir()
+    (folder / "sbatch").write_text(f'#!/bin/sh\n{shutil.which("sbatch")} "$@"\nkill -9 $PPID\n')
+    (folder / "sbatch").chmod(0o755)
+    study.hold.touch()
+    study.submit(code=-9, PATH=f"{folder}:{os.environ['PATH']}")
+    assert re.search("1 job (pending|running|completing)", study.vitinit("status", "study.yaml"))
+    assert "cancelled 1 job" in study.vitinit("slurm", "cancel", "study.yaml")
+    until(lambda: not study.jobs())
+    study.submit()
+    study.until_trained()
+    study.hold.unlink()
+    text = study.vitinit("run", "study.yaml", "--executor", "local", "--workers", "1")
+    assert "job running on" in text
+    study.until_done()
+    same_bits(study.records, left_alone)
+    assert {record.execution["executor"] for record in study.records.values()} == {"local", "slurm"}

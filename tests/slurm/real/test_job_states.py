@@ -18,10 +18,10 @@ def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     [failed] = work.submit(calls.fail, ["anything"])
     held = work.submit(calls.wait, ["held"] * 3, sbatch={"hold": "true"})
     dropped = work.submit(calls.wait, ["dropped"] * 2, sbatch={"hold": "true"})
-    until(lambda: "running-started" in work.written() and failed not in jobs.queued([failed]))
+    until(lambda: "running-started" in work.written() and failed not in work.queued())
 
-    found = jobs.queued([running, failed, *held, "999999"])
-    assert {job: (how.state, how.reason) for job, how in found.items()} == {
+    found = work.queued()
+    assert {job: (how.state, how.reason) for job, how in found.items() if job not in dropped} == {
         running: ("RUNNING", "None"),
         **dict.fromkeys(held, ("PENDING", "JobHeldUser")),
     }
@@ -29,7 +29,7 @@ def test_jobs_that_wait_run_fail_and_are_cancelled(slurm, work):
     until(lambda: jobs.ended([running, failed, "999999"]).keys() == {failed})  # the accounting hears of it later
 
     jobs.cancel([running, held[1], *dropped])
-    until(lambda: jobs.queued(work.job_ids).keys() == {held[0], held[2]})
+    until(lambda: work.queued().keys() == {held[0], held[2]})
     jobs.cancel([running, held[1], failed, "999999"])  # all over: nothing happens
     until(lambda: states(running, failed) == {running: "CANCELLED", failed: "FAILED"})
     assert jobs.ended([failed])[failed].exit_code == "1:0"
@@ -44,7 +44,7 @@ def test_limits(slurm, work):
     written = work.written()
     assert written["told-told"].split()[0] == "SIGUSR2"
     assert written["told-requeued"] == "True"
-    until(lambda: not jobs.queued([told, deaf]))
+    work.wait()
     assert "told-started-1" in work.written()
     until(lambda: states(told, deaf) == {told: "COMPLETED", deaf: "TIMEOUT"})
 
@@ -58,7 +58,7 @@ def test_a_job_may_ask_for_another_go_but_not_once_it_is_cancelled(slurm, work):
     assert work.written()["again-requeued"] == "True"
     assert work.written()["cancelled-requeued"] == "False"
     assert work.written()["cancelled-told"].startswith("SIGTERM")
-    until(lambda: jobs.queued([again])[again].state == "PENDING")
+    until(lambda: work.queued()[again].state == "PENDING")
     work.wait()
     assert "again-started-1" in work.written()
     until(lambda: states(again, cancelled) == {again: "COMPLETED", cancelled: "CANCELLED"})

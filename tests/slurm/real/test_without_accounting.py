@@ -8,7 +8,6 @@ from single_node import SingleNode, single_node
 from studies import accidents_one_after_the_other
 
 from tests.processes import until
-from vitinit.slurm import jobs
 
 pytestmark = pytest.mark.slurm
 
@@ -25,7 +24,7 @@ def test_a_preempted_job_asks_for_another_go(bare, work):
     work.submit(calls.stamp, [0], partition="high", cpus=4)
     until(lambda: "low-requeued" in work.written())
     assert work.written()["low-requeued"] == "True"
-    until(lambda: jobs.queued([job_id])[job_id].state == "PENDING")
+    until(lambda: work.queued()[job_id].state == "PENDING")
     work.wait()
     written = work.written()
     assert float(written["0"].split()[2]) < float(written["low-started-1"])

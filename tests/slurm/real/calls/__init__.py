@@ -24,16 +24,6 @@ def stamp(given: tuple[Path, int]) -> None:
     write(out, f"{argument}", f"{jobs.current()} {start} {time.time()}")
 
 
-def meet(given: tuple[Path, int]) -> None:
-    """As `stamp`, once another one has begun: a job that has to itself what two may share waits until its limit."""
-    met = given[0].parent / "met"
-    met.mkdir(exist_ok=True)
-    (met / str(given[1])).touch()
-    while len(list(met.iterdir())) < 2:
-        time.sleep(0.1)
-    stamp(given)
-
-
 def wait(given: tuple[Path, str]) -> None:
     write(given[0], f"{given[1]}-started", "")
     time.sleep(300)

@@ -1,4 +1,4 @@
-"""From a grid and a results folder to what is to become of each run. Imports no torch."""
+"""From a grid and a results folder to the state of each run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.store import Contents, Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.runners.launching import jobs
+from vitinit.runners.launching.jobs import Jobs
 from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.claims import Owner
 
-State = Literal["done", "live", "queued", "failed", "skip", "to do"]
+State = Literal["done", "live", "failed", "skip", "to do"]
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -26,20 +28,35 @@ class Planned:
     cell: Cell
     state: State
     reason: str = ""
-    """Executor, queue, cause of a skip or failure, or the checkpoint to resume from."""
+    """Who carries it out, cause of a skip or failure, or the checkpoint to resume from."""
 
 
-def plan(
+@dataclass(frozen=True)
+class View:
+    """What is seen of a study."""
+
+    planned: list[Planned]
+    contents: Contents
+    owners: dict[str, Owner]
+    """Who carries runs out, or did until they were stopped, by run_id."""
+    jobs: Jobs
+
+    def cells(self, *states: State) -> list[Cell]:
+        """Return the runs in one of these states."""
+        return [item.cell for item in self.planned if item.state in states]
+
+
+def look(
     grid: Grid,
     store: Store,
     data_dir: Path,
     missing: Callable[[DatasetSpec], str | None] | None = None,
-) -> tuple[list[Planned], Contents]:
+) -> View:
     """Return what each run of a grid needs; nothing is written.
 
-    A run is `done` when it is recorded, else `live` when a launcher is carrying it out right now, else `queued` when it
-    waits in a job of a cluster, else `skip` when its initialiser does not fit its model or its dataset is not here,
-    else `failed` when its last attempt failed, else `to do`.
+    A run is `done` when it is recorded, else `live` when a worker is carrying it out right now, else `skip` when its
+    initialiser does not fit its model or its dataset is not here, else `failed` when its last attempt failed, else
+    `to do`.
 
     Args:
         grid: the runs.
@@ -49,33 +66,29 @@ def plan(
     """
     # Claims before records: a run that ends in between is then found done, never to do.
     folders = {folder.name: folder for folder in claims.folder(store.root, grid.name, "any").parent.glob("*")}
-    owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.live(folder))}
-    look = jobs.look(store.root, grid.name)
-    handed, over = jobs.handed(look), {job.job_id for job in look if not job.state and not job.silence}
+    owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.last(folder))}
+    live = {run_id for run_id in owners if claims.live(folders[run_id])}
+    handed = jobs.look(store.root, grid.name)
+    over = {job_id for job_id in {owner.job for owner in owners.values()} if job_id and handed.over(job_id)}
     contents = store.read(grid.name)
-    ended = cache(lambda: jobs.ended(handed.values()))
+    ended = cache(lambda: jobs.ended(handed, over))
     why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
 
     def planned(cell: Cell) -> Planned:
-        run_id = cell.run_id
+        run_id, failed = cell.run_id, contents.failed.get(cell.run_id)
         if run_id in contents.done:
             return Planned(cell, "done")
-        if run_id in owners and owners[run_id].job not in over:
+        if run_id in live and owners[run_id].job not in over:
             return Planned(cell, "live", claims.described(folders[run_id], owners[run_id]))
-        job, failed = handed.get(run_id), contents.failed.get(run_id)
-        if job and not (failed and failed.written >= job.written):
-            if job.state:
-                return Planned(cell, "queued", job.describe())
-            if job.silence:  # not to know is no reason to hand it out again
-                gone = f"if that cluster is gone for good, remove {jobs.folder(store.root, grid.name)}"
-                return Planned(cell, "queued", f"was handed out as job {job.job_id}; {job.silence} ({gone})")
         if reason := cell.misfit or why_not(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        said = [ended()[job.job_id]] if job else []
+        said = []
+        if run_id in owners and (job_id := owners[run_id].job) in over:
+            said.append(ended()[str(job_id)])
         if run_id in folders and any(folders[run_id].glob("*.ckpt")):
             said.append("stopped, resumes from its checkpoint")
         return Planned(cell, "to do", "; ".join(said))
 
-    return [planned(cell) for cell in grid.cells], contents
+    return View([planned(cell) for cell in grid.cells], contents, owners, handed)
