@@ -26,7 +26,8 @@ from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from markupsafe import Markup
-    from seaborn import FacetGrid
+
+    from vitinit.analysis.figures.style import Panels
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy")
@@ -140,16 +141,15 @@ def _figures(
     return figures, left_out
 
 
-def _svg(grid: FacetGrid) -> Markup:
-    """Return a figure as part of a page: transparent, black text and lines in the page's own colour."""
+def _svg(grid: Panels) -> Markup:
+    """Return a figure as part of a page: transparent."""
     from markupsafe import Markup, escape
 
     from vitinit.analysis.figures import style
 
-    text = style.to_svg(grid.figure)
+    text = style.saved(grid, "svg", Date=None).decode()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'<g id="[A-Za-z0-9]+_\d+"', "<g", text)  # matplotlib numbers anew in each figure
-    text = re.sub(r"(?<=: )#(000000|262626)\b", "currentColor", text)
     title = escape(" ".join(grid.figure.get_suptitle().split()))
     return Markup(text.replace("<svg ", f'<svg role="img" aria-label="{title}" ', 1))
 

@@ -13,7 +13,7 @@ from tests.analysis.synthetic_records import several
 
 WATCHED = """
 import os, sys, tempfile
-import matplotlib.pyplot, scipy.stats, seaborn, timm, torch, torch._dynamo  # libraries have their own caches
+import matplotlib.pyplot, scipy.stats, timm, torch, torch._dynamo  # libraries have their own caches
 from vitinit.analysis import report
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.wheel
 ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
-    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib", "seaborn"),
+    *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib"),
     *("typer", "rich", "submitit", "transformers", "lightning", "setuptools"),
 )
 """Packages that the benchmark or a test needs, by the names that are imported."""

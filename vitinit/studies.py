@@ -13,8 +13,7 @@ from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_
 from vitinit.results import LOCAL
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from vitinit.analysis.figures.style import Panels
     from vitinit.analysis.frame import Study as Records
     from vitinit.analysis.tables.table import Table
     from vitinit.runners.options import LaunchOptions
@@ -62,13 +61,15 @@ class StudyResults:
 
         return TableView(build(self._read(), name, metric, baseline))
 
-    def plot(self, figure: str | None = None) -> dict[str, Figure]:
-        """Return figures of one kind by name, as matplotlib has them: `study.plot()["accuracy"]` in a notebook.
+    def plot(self, figure: str | None = None) -> dict[str, Panels]:
+        """Return figures of one kind by name: `study.plot()["accuracy"]` in a notebook.
+
+        `axes` of a figure are matplotlib's, to go on with, by the name of the panel; its `figure.savefig` writes it.
 
         Args:
-            figure: as `python -m vitinit.analysis.figures --figure` calls it. Default: the first that the study has.
+            figure: as `vitinit figures --figure` calls it. Default: the first that the study has.
         """
-        import matplotlib.pyplot as plt
+        import matplotlib as mpl
 
         from vitinit.analysis.figures import style
         from vitinit.analysis.figures.registry import FIGURES
@@ -76,14 +77,12 @@ class StudyResults:
         study = self._read()
         study.require_runs()
         chosen = FIGURES.entries() if figure is None else [FIGURES.get(figure)]
-        with plt.rc_context():  # the notebook's own style stays as it was
+        with mpl.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
             figures = next((found for one in chosen if (found := one.figures(study))), {})
         if not figures:
             raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
-        for each in figures.values():
-            plt.close(each.figure)
-        return {name: each.figure for name, each in figures.items()}
+        return figures
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

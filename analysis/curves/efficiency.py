@@ -12,7 +12,8 @@ from vitinit.analysis.tables.convit import gap_bases
 
 if TYPE_CHECKING:
     import pandas as pd
-    from seaborn import FacetGrid
+
+    from vitinit.analysis.figures.style import Panels
 
 
 def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
@@ -33,7 +34,7 @@ def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
     caption="A gain that falls from left to right shrinks as data grow.",
     to_baseline=True,
 )
-def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
+def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     """Draw, for each dataset with several train sizes, the score, and its gain in percent of the base's (Figure 2a).
 
     Gains are by seed: the score over the base's of the same seed and size, minus 1.

@@ -9,12 +9,12 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette
+from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette, panels, side_by_side
 from vitinit.analysis.frame import PROBES, Study, mean_distance
 from vitinit.analysis.unread import marked, said
 
 if TYPE_CHECKING:
-    from seaborn import FacetGrid
+    from vitinit.analysis.figures.style import Panels
 
 
 def mean_distance_from_centre(side: int) -> float:
@@ -67,10 +67,11 @@ QUANTITIES = {
 }
 
 
-def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> dict[str, FacetGrid]:
+def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> dict[str, Panels]:
     """Draw a quantity over epochs, 0 being the initialisation: a figure per dataset, a panel per row."""
-    import seaborn as sns
+    from matplotlib import colormaps
 
+    bounds = (-math.inf if quantity else 0, math.inf)
     quantity = quantity or QUANTITIES[name]
     data = study.probes[study.probes["quantity"] == name].groupby(
         ["column", "row", "seed", "epoch", "layer"], sort=False
@@ -78,20 +79,22 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
     figures = {}
     for column, its in data["value"].mean().reset_index().groupby("column", sort=False):
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
-        colours = sns.color_palette("viridis", its["layer"].nunique() + 1)[:-1]
-        drawn = its, "epoch", "value", "row", ("epoch", quantity.axis), 1.6, 3 if len(runs) <= 12 else 5
-        grid = lines(*drawn, hue="layer", palette=colours, legend="full")
-        for row, axes in grid.axes_dict.items():
+        layers = sorted(set(its["layer"]))
+        colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
+        across = side_by_side(len(runs), 3 if len(runs) <= 12 else 5)
+        grid = panels(its, runs, 1.6, across, x="epoch", y=quantity.axis)
+        lines(its, "epoch", "value", "row", grid, colours, hue="layer", label="layer {}", bounds=bounds)
+        for row, axes in grid.axes.items():
             maps = runs[row][0].spec.model.attention_maps
             if quantity.uniform and maps:
                 axes.axhline(quantity.uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
-        for text in grid.legend.get_texts():
-            text.set_text(f"layer {text.get_text()}")
         marks = "dotted: all tokens alike" if quantity.uniform else ""
         note = "; ".join(filter(None, [SD, marks, said(run for its in runs.values() for run in its)]))
-        titles = {row: f"{row}: n={len(its)}{marked(its)}" for row, its in runs.items()}
+        seeds = {len(its) for its in runs.values()}
+        titles = {row: row + f": n={len(its)}" * (len(seeds) > 1) + marked(its) for row, its in runs.items()}
+        head = f"{quantity.title}, {column}" + f": n={min(seeds)}" * (len(seeds) == 1)
         label = name if name in QUANTITIES else f"more-{file_part(name)}"
-        figures[f"{label}-{file_part(str(column))}"] = finish(grid, f"{quantity.title}, {column}", note, titles)
+        figures[f"{label}-{file_part(str(column))}"] = finish(grid, head, note, titles)
     return figures
 
 
@@ -100,7 +103,7 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
     "no record holds probes that have no figure of their own",
     caption="Which layers change as the model trains, and do the rows end alike?",
 )
-def more(study: Study) -> dict[str, FacetGrid]:
+def more(study: Study) -> dict[str, Panels]:
     """Draw probes that the schema of records does not name."""
     names = sorted(set(study.probes["quantity"]) - set(PROBES))
     return {file: grid for name in names for file, grid in over_epochs(study, name, Quantity(name, "")).items()}
@@ -115,7 +118,7 @@ for _name, _quantity in QUANTITIES.items():
     "no record holds probes of gates (ConViT has some)",
     caption="A gate that falls lets its head look at content in place of position.",
 )
-def gating(study: Study) -> dict[str, FacetGrid]:
+def gating(study: Study) -> dict[str, Panels]:
     """Draw the gates of each GPSA layer, as in Figure 6 of arXiv 2103.10697: a line per head, dotted their mean.
 
     A figure per ConViT and dataset, of the first seed.
@@ -124,13 +127,15 @@ def gating(study: Study) -> dict[str, FacetGrid]:
     for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
         seed = its["seed"].min()
         one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
-        drawn, colours = (one, "epoch", "value", "layer", ("epoch", "gate"), 1.9, 5), palette(one["head"])
-        grid = lines(*drawn, hue="head", style="head", errorbar=None, palette=colours).set(ylim=(0, 1))
+        names = list(dict.fromkeys(one["layer"]))
+        grid = panels(one, names, 1.9, side_by_side(len(names), 5), x="epoch", y="gate")
+        lines(one, "epoch", "value", "layer", grid, palette(one["head"]), hue="head", styled=True)
         means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
-        for layer, axes in grid.axes_dict.items():
+        for layer, axes in grid.axes.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")
+            axes.set_ylim(0, 1)
         title = "Share of positional attention: sigmoid of each head's gate"
         note = f"{row}, {column}, seed {seed} (of {its['seed'].nunique()}); dotted: mean of the heads"
-        titles = {layer: f"layer {layer}" for layer in grid.axes_dict}
+        titles = {layer: f"layer {layer}" for layer in grid.axes}
         figures[f"gating-{file_part(str(column), str(row))}"] = finish(grid, title, note, titles)
     return figures

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import kept, source
-from vitinit.analysis.figures.style import WIDTH, file_part, finish, images
+from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show, side_by_side
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import with_mark
-
-if TYPE_CHECKING:
-    from seaborn import FacetGrid
 
 
 @CURVES.add(
@@ -20,7 +15,7 @@ if TYPE_CHECKING:
     "no two rows with attention maps at one seed (--keep-maps)",
     caption="Bright fields are initialisations that end alike, dark ones differ after training too.",
 )
-def initializers(study: Study) -> dict[str, FacetGrid]:
+def initializers(study: Study) -> dict[str, Panels]:
     """Draw CKA between rows after training: a figure per dataset, a map per layer, on one colour scale."""
     import numpy as np
     import pandas as pd
@@ -38,10 +33,12 @@ def initializers(study: Study) -> dict[str, FacetGrid]:
             for (one, other), value in np.ndenumerate(values)
         ]
         data = pd.DataFrame(entries, columns=["panel", "one", "other", "cka"])
-        across = min(4, len(maps))
-        scale = {"vmin": data["cka"].min(), "vmax": 1}
-        grid = images(data, maps, scale, col="panel", col_wrap=across, height=WIDTH / max(across, 3))
-        for axes in grid.axes.flat[::across]:
+        across = side_by_side(len(maps), 4)
+        grid = panels(data, maps, WIDTH / max(across, 3), across)
+        show(grid, maps, vmin=data["cka"].min(), vmax=1)
+        for axes in list(grid.axes.values())[::across]:
+            axes.yaxis.set_visible(True)
+            axes.grid(visible=False)
             axes.set_yticks(range(len(names)), names)
         title = "Linear CKA of what each block puts out, between initialisations (columns as lines), after training"
         figures[f"cka_initializers-{file_part(column)}"] = finish(grid, title, source(column, runs), bar="linear CKA")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import SD, file_part, finish, lines, score_name, with_seeds
+from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, panels, present, side_by_side
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.shared import own_bases
 from vitinit.analysis.text import capitalised
-
-if TYPE_CHECKING:
-    from seaborn import FacetGrid
 
 MOST = 8
 """Lines in a panel; more rows have a panel each."""
@@ -22,22 +20,30 @@ MOST = 8
     "no runs that were evaluated after several epochs",
     caption="Does a row learn faster, end higher, or both?",
 )
-def accuracy(study: Study) -> dict[str, FacetGrid]:
+def accuracy(study: Study) -> dict[str, Panels]:
     """Draw the score over epochs: a panel per dataset and a line per row, or a panel per row where there are many."""
-    data, score = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1], score_name(study.runs)
-    how: dict[str, Any] = {"rows": study.rows, "names": ("epoch", f"{score} (%)"), "zorder": 3}
-    title, figures = f"{capitalised(score)} over epochs", {}
-    if len(data) and data["row"].nunique() <= MOST:
-        grid = lines(data, "epoch", "score", "column", height=2.3, sharey=False, **how)
-        return {"accuracy": finish(grid, title, SD, with_seeds(data, "row"))}
-    for column, its in data.groupby("column", sort=False):
-        grid = lines(its, "epoch", "score", "row", height=1.5, across=5, legend=False, **how)
-        means = its.groupby(["row", "epoch"])["score"].mean().unstack(0)
-        for row, axes in grid.axes_dict.items():
-            axes.plot(means, color="#cccccc", linewidth=0.7, zorder=1)
-            if (base := own_bases(study).get(row)) in means:
-                axes.plot(means[base], color="black", linewidth=0.9, zorder=2)
-        titles = with_seeds(its, "row")
+    from matplotlib.collections import LineCollection
+
+    data = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1]
+    score, rows = style.score_name(study.runs), present(study.rows, data["row"])
+    y, bounds = f"{score} (%)", (0, 100)
+    title, colours, figures = f"{capitalised(score)} over epochs", palette(rows), {}
+    if len(data) and len(rows) <= MOST:
+        across = side_by_side(data["column"].nunique())
+        grid = panels(data, data["column"], 2.3, across, x="epoch", y=y, sharey=False)
+        lines(data, "epoch", "score", "column", grid, colours, bounds=bounds, styled=True)
+        return {"accuracy": finish(grid, title, SD, style.with_seeds(data, "row"))}
+    for column, runs in data.groupby("column", sort=False):
+        here = present(rows, runs["row"])
+        grid = panels(runs, here, 1.5, side_by_side(len(here), 5), x="epoch", y=y)
+        lines(runs, "epoch", "score", "row", grid, colours, bounds=bounds, styled=True)
+        means = {str(row): line.groupby("epoch")["score"].mean() for row, line in runs.groupby("row")}
+        others: list[Any] = [list(line.items()) for line in means.values()]
+        for row, axes in grid.axes.items():
+            axes.add_collection(LineCollection(others, colors="#cccccc", linewidths=0.7, zorder=1))
+            if base := means.keys() & {own_bases(study).get(row)}:
+                axes.plot(means[base.pop()], color="black", linewidth=0.9, zorder=2)
+        titles = style.with_seeds(runs, "row")
         note = f"colour: the row of the title, {SD}; black: its own base; grey: all others"
         name = "accuracy" if data["column"].nunique() == 1 else f"accuracy-{file_part(str(column))}"
         figures[name] = finish(grid, f"{title}, {titles[str(column)]}", note)

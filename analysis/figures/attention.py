@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import textwrap
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from itertools import product
 
 from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, file_part, finish, images
+from vitinit.analysis.figures.style import Panels, file_part, finish, panels, show
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import with_mark
-
-if TYPE_CHECKING:
-    from seaborn import FacetGrid
 
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
@@ -30,9 +27,10 @@ EPOCHS = {"before": 0, "after": -1}
     "no run with attention maps (vitinit run --keep-maps)",
     caption="What differs between the two maps of a layer is what training has changed.",
 )
-def training(study: Study) -> dict[str, FacetGrid]:
+def training(study: Study) -> dict[str, Panels]:
     """Draw the first, the middle and the last layer of each row before and after training: a figure per dataset."""
     import pandas as pd
+    from matplotlib import rcParams
     from matplotlib.colors import LogNorm
 
     figures = {}
@@ -47,12 +45,16 @@ def training(study: Study) -> dict[str, FacetGrid]:
                     drawn[with_mark(row, run.record), f"{place} layer, {when}"] = map_NN
         digests = [(*where, sha256(map_NN.tobytes()).hexdigest()[:16]) for where, map_NN in drawn.items()]
         data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
-        facets: dict[str, Any] = {"row": "row", "col": "panel", "height": WIDTH / data["panel"].nunique()}
-        grid = images(data, drawn, {"norm": LogNorm(1 / SPAN, SPAN)}, **facets)
-        for row, axes in zip(grid.row_names, grid.axes[:, 0], strict=True):
+        rows, maps = list(dict.fromkeys(data["row"])), list(dict.fromkeys(data["panel"]))
+        height = rcParams["figure.figsize"][0] / len(maps)
+        grid = show(panels(data, product(rows, maps), height, len(maps)), drawn, norm=LogNorm(1 / SPAN, SPAN))
+        for row in rows:
+            axes = grid.axes[row, maps[0]]
+            axes.set_yticks([])
+            axes.yaxis.set_visible(True)
             axes.set_ylabel(textwrap.fill(row, 18), rotation=0, ha="right", va="center")
         note = f"of query tokens (lines) to key tokens, head 1; {source(column, runs)}"
-        titles = {(row, panel): panel if row == grid.row_names[0] else "" for row, panel in grid.axes_dict}
+        titles = {(row, panel): panel if row == rows[0] else "" for row, panel in grid.axes}
         finish(grid, "Attention before and after training", note, titles, "attention, × uniform")
         figures[f"attention_training-{file_part(column)}"] = grid
     return figures

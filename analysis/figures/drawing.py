@@ -16,7 +16,7 @@ from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from seaborn import FacetGrid
+    from vitinit.analysis.figures.style import Panels
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -36,19 +36,13 @@ def finished(results: Sequence[Path] | None, name: str | None, baseline: str | N
 
 def drawn(
     drawings: Iterable[Drawing], study: Study, baseline: str | None, broken: list[VitinitError]
-) -> Iterator[tuple[Drawing, dict[str, FacetGrid]]]:
-    """Yield the figures of each drawing, which are closed afterwards; errors are added to `broken`."""
-    import matplotlib.pyplot as plt
-
+) -> Iterator[tuple[Drawing, dict[str, Panels]]]:
+    """Yield the figures of each drawing; errors are added to `broken`."""
     for drawing in drawings:
         try:
-            figures = drawing.figures(study, baseline if baseline in study.rows else None)
+            yield drawing, drawing.figures(study, baseline if baseline in study.rows else None)
         except VitinitError as error:
             broken.append(error)
-            continue
-        yield drawing, figures
-        for grid in figures.values():
-            plt.close(grid.figure)
 
 
 def main(drawings: Drawings, description: str, arguments: Sequence[str] | None = None) -> int:

@@ -6,14 +6,23 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, finish, palette, present, score_name, t_interval, with_seeds
+from vitinit.analysis.figures.style import (
+    Panels,
+    finish,
+    palette,
+    panels,
+    present,
+    score_name,
+    side_by_side,
+    t_interval,
+    with_seeds,
+)
 from vitinit.analysis.frame import Study
 from vitinit.analysis.gains import label
 from vitinit.analysis.tables.shared import baselines_of, values_by_seed
 
 if TYPE_CHECKING:
     import pandas as pd
-    from seaborn import FacetGrid
 
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 KINDS = {"itself": "black", "spectrum": "#D55E00", "norm": "#0072B2", "entropy": "#009E73", "entries": "#CC79A7"}
@@ -60,32 +69,40 @@ def gain_name(study: Study) -> str:
     return f"gain in {score_name(study.runs)} (points" + (", lower is better)" if study.lower_is_better else ")")
 
 
-def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) -> FacetGrid:
-    """Draw means with intervals, a line of so many inches per label from top to bottom."""
-    import seaborn as sns
+def _points(
+    study: Study, data: pd.DataFrame, labels: list[str], inches: float, by: str, looks: dict[str, dict[str, Any]]
+) -> Panels:
+    """Draw means with intervals, so many inches per label from top to bottom.
 
-    across = min(data["column"].nunique(), 3)
-    height = 0.8 + each * len(labels)
-    grid = sns.catplot(
-        data,
-        kind="point",
-        order=labels,
-        errorbar=t_interval,
-        linestyle="none",
-        height=height,
-        aspect=WIDTH / across / height,
-        col="column",
-        col_wrap=across,
-        markersize=4,
-        err_kws={"linewidth": 1.5},
-        legend_out=False,
-        **options,
-    )
-    for axes in grid.axes.flat:
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(
-            range(len(labels)), [textwrap.fill(textwrap.shorten(text, 90, placeholder="…"), 32) for text in labels]
+    Args:
+        study: The records.
+        data: With columns `column`, `label`, `gain` and `by`.
+        labels: In their order.
+        inches: Height of a label.
+        by: Column that decides the look of a point. Where it is not the label, those of a label are below each other.
+        looks: Colour and marker by its values.
+    """
+    across = side_by_side(data["column"].nunique())
+    grid = panels(data, data["column"], 0.8 + inches * len(labels), across, x=gain_name(study))
+    for key, gains in data.groupby(["column", "label", by])["gain"]:
+        column, name, value = map(str, key)
+        place = -float(labels.index(name))
+        if by != "label":
+            place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
+        axes, (low, high), colour = grid.axes[column], t_interval(gains), looks[value]["color"]
+        (point,) = axes.plot(gains.mean(), place, linestyle="", markersize=5, zorder=3, **looks[value])
+        axes.plot(
+            [low, high], [place, place], color=colour, linewidth=1.5, marker="|" if by == "label" else "", markersize=6
         )
+        if by == "label":
+            axes.plot(gains, [place] * len(gains), linestyle="", marker="|", markersize=7, color=colour, alpha=0.6)
+        else:
+            grid.legend.setdefault(value, point)
+    names = [textwrap.fill(textwrap.shorten(label, 90, placeholder="…"), 32) for label in labels]
+    for axes in grid.axes.values():
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_yticks(range(0, -len(labels), -1), names)
+        axes.set_ylim(0.5 - len(labels), 0.5)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
     return grid
@@ -97,13 +114,11 @@ def _points(data: pd.DataFrame, labels: list[str], each: float, **options: Any) 
     caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
     to_baseline=True,
 )
-def differences(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
+def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     """Draw differences with a tick for each seed: the grid's contrasts if all have runs, else those to own bases.
 
     A base, which is a row without a method, is compared with the first base.
     """
-    import seaborn as sns
-
     data = by_seed(study, {} if baseline else {label(pair): pair for pair in study.contrasts})
     over = "the second row"
     if data["label"].nunique() < max(1, len(study.contrasts)):
@@ -112,13 +127,9 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, FacetGri
     if not len(data):
         return {}
     labels = list(dict.fromkeys(data["label"]))
-    firsts = palette(present(study.rows, data["row"]))
-    colours = {name: firsts[row] for name, row in zip(data["label"], data["row"], strict=True)}
-    how: dict[str, Any] = {"x": "gain", "y": "label", "hue": "label", "palette": colours}
-    grid = _points(data, labels, 0.24, legend=False, capsize=0.25, **how)
-    ticks: dict[str, Any] = {"jitter": False, "marker": "|", "size": 7, "linewidth": 0.8, "alpha": 0.6}
-    grid.map_dataframe(sns.stripplot, order=labels, **how, **ticks)
-    grid.set_axis_labels(gain_name(study), "")
+    colours = palette(present(study.rows, data["row"]))
+    looks = {name: {"color": colours[row], "marker": "o"} for name, row in zip(data["label"], data["row"], strict=True)}
+    grid = _points(study, data, labels, 0.24, "label", looks)
     return {"differences": finish(grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
 
 
@@ -141,7 +152,7 @@ def placebos(study: Study) -> dict[str, tuple[str, str]]:
     caption="A method that gains no more than its placebo is not shown to owe its gain to its pattern.",
     to_baseline=True,
 )
-def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
+def forest(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     """Draw the difference of each row but placebos, the largest first, and in its line those of its placebos."""
     of, data = placebos(study), by_seed(study, own_pairs(study, baseline))
     data["label"] = [of.get(row, (row, ""))[0] for row in data["row"]]
@@ -151,10 +162,9 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
     kinds = present(KINDS, data["kind"])
     if len(kinds) < 2:
         return {}
-    look = {"hue_order": kinds, "palette": KINDS, "markers": ["o", "s", "^", "D", "v"][: len(kinds)]}
-    grid = _points(data, list(order.index), 0.34, x="gain", y="label", hue="kind", dodge=0.4, **look)
-    for text in grid.legend.get_texts():
-        text.set_text("the row itself" if text.get_text() == "itself" else f"its placebo ({text.get_text()})")
-    grid.set_axis_labels(gain_name(study), "")
+    looks = {kind: {"color": KINDS[kind], "marker": marker} for kind, marker in zip(kinds, "os^Dv", strict=False)}
+    grid = _points(study, data, list(order.index), 0.34, "kind", looks)
+    names = {kind: "the row itself" if kind == "itself" else f"its placebo ({kind})" for kind in kinds}
+    grid.legend = {names[kind]: grid.legend[kind] for kind in kinds}
     title = "Gain over " + (baseline or "each method's base")
     return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, finish, images, panels
+from vitinit.analysis.figures.style import WIDTH, Panels, finish, panels, show, side_by_side
 from vitinit.analysis.frame import Study
-
-if TYPE_CHECKING:
-    from seaborn import FacetGrid
 
 
 @FIGURES.add(
@@ -17,7 +14,7 @@ if TYPE_CHECKING:
     "no record holds attention by offset",
     caption="A head with a bright spot starts by looking at one place near the query, one with an even map everywhere.",
 )
-def offsets(study: Study) -> dict[str, FacetGrid]:
+def offsets(study: Study) -> dict[str, Panels]:
     """Draw a panel per row with its heads side by side: the first dataset with maps, and its first seed.
 
     One logarithmic scale for all: uniform attention and a sharp impulse differ by two orders of magnitude.
@@ -45,9 +42,9 @@ def offsets(study: Study) -> dict[str, FacetGrid]:
     low = max(data["attention"].min() * 0.999, high * 1e-3)
     framed = {row: np.pad(its.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, its in maps.items()}
     height = WIDTH / 3 / data["head"].max() + 0.4
-    layout = panels(len(maps), height, 3 if len(maps) < 15 else 5)
+    across = side_by_side(len(maps), 3 if len(maps) < 15 else 5, height)
     beside = {row: np.hstack(list(its)) for row, its in framed.items()}
-    grid = images(data, beside, {"norm": LogNorm(low, high)}, col="row", **layout)
+    grid = show(panels(data, maps, height, across), beside, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
     finish(grid, "First-layer attention at initialisation", note, bar="attention (log scale)")

@@ -15,9 +15,9 @@ from vitinit.analysis.registry import blaming
 from vitinit.initializers.plugins import Registry
 
 if TYPE_CHECKING:
-    from seaborn import FacetGrid
+    from vitinit.analysis.figures.style import Panels
 
-Draw = Callable[..., "dict[str, FacetGrid]"]
+Draw = Callable[..., "dict[str, Panels]"]
 """Figures of a study by the name of their files; none where its records do not allow any."""
 
 
@@ -35,7 +35,7 @@ class Drawing:
     to_baseline: bool = False
     """True if they show differences: `draw` then takes the row that these are to."""
 
-    def figures(self, study: Study, baseline: str | None = None) -> dict[str, FacetGrid]:
+    def figures(self, study: Study, baseline: str | None = None) -> dict[str, Panels]:
         """By the name of their files.
 
         Args:

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import finish, lines, t_interval, with_seeds
+from vitinit.analysis.figures.style import (
+    Panels,
+    finish,
+    lines,
+    palette,
+    panels,
+    present,
+    side_by_side,
+    t_interval,
+    with_seeds,
+)
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
 
 if TYPE_CHECKING:
     import pandas as pd
-    from seaborn import FacetGrid
 
 
-def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> FacetGrid:
+def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
     """Draw means with intervals over a number, a panel per `column`, a line per `row`.
 
     Args:
@@ -27,9 +36,10 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
         rows: All rows, in their order.
     """
     data = data[["column", "row", "seed", "x", "value"]]
-    how: dict[str, Any] = {"errorbar": t_interval, "err_style": "bars", "log": True, "sharey": False}
-    grid = lines(data, "x", "value", "column", (x, y), 2.5, 2, rows=rows, **how)
-    for column, axes in grid.axes_dict.items():
+    grid = panels(data, data["column"], 2.5, side_by_side(data["column"].nunique(), 2), x=x, y=y, sharey=False)
+    colours = palette(present(rows, data["row"]))
+    lines(data, "x", "value", "column", grid, colours, styled=True, interval=t_interval, log=True)
+    for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)
     return finish(grid, title, "mean over seeds with 95 % interval (t)", with_seeds(data, "row", "x"))
@@ -40,7 +50,7 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
     "no initialisation at three widths, depths, lengths or sizes of training set beside its base",
     caption="A gain that falls towards 0 on the right is a head start; one that stays is a higher end.",
 )
-def gains_over_axis(study: Study) -> dict[str, FacetGrid]:
+def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
     if not (found := scaling(study)):
         return {}

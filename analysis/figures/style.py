@@ -1,13 +1,14 @@
-"""Style of all figures: looks of rows, sizes of panels, intervals, titles, files."""
+"""Style of all figures: panels, looks of rows, intervals, titles, files."""
 
 from __future__ import annotations
 
 import io
-import itertools
+import math
 import re
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,13 +18,14 @@ from vitinit.benchmark.records.export import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
-    from seaborn import FacetGrid
 
+STYLE = Path(__file__).with_name("matplotlibrc")
 WIDTH = 6.5
-"""Inches of all panels side by side."""
+"""Inches of a figure as wide as a page."""
 FIXED = {
     **{"Kaiming uniform": "#000000", "Trunc normal": "#7f7f7f", "Mimetic": "#009E73", "Imp.-3": "#D55E00"},
     **{"Imp.-5": "#CC79A7", "ConViT": "#0072B2"},
@@ -31,21 +33,127 @@ FIXED = {
 """Colours of the papers' rows, of Okabe and Ito's palette, told apart with every common colour blindness."""
 OTHERS = ("#E69F00", "#56B4E9", "#882255", "#999933", "#332288", "#44AA99", "#A6761D", "#AA4499", "#117733", "#CC6677")
 """Colours of other rows: that which follows from the label, or the next one that is free."""
-DASHES: tuple[Any, ...] = ("", (4, 1.5), (1, 1), (3, 1, 1, 1), (6, 1.5), (5, 1, 1, 1, 1, 1))
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (6, 1.5)), (0, (5, 1, 1, 1, 1, 1)))
+MARKERS = "osD^v"
 FEW = 10
 """An axis with so many points or fewer has ticks at points only, at each where there is room."""
+DPI = {"png": 160, "pdf": 300, "svg": 100}
+"""Resolution by format; in the last two of images alone."""
 SD = "mean over seeds, band: standard deviation"
 
 
+@dataclass(eq=False)
+class Panels:
+    """A figure of panels, and the data that it shows."""
+
+    figure: Figure
+    axes: dict[Any, Axes]
+    """By the name of the panel."""
+    data: pd.DataFrame
+    across: int
+    """Number of panels side by side."""
+    x: str = ""
+    y: str = ""
+    """Names of the axes."""
+    sharey: bool = True
+    """True if all panels have the same vertical axis, as they have the same horizontal one."""
+    legend: dict[str, Any] = field(default_factory=dict)
+    """Handles by label."""
+
+    def _repr_png_(self) -> bytes:
+        return saved(self, "png")
+
+    @property
+    def letters(self) -> int:
+        """Number of letters that fit above a panel."""
+        return max(13, letters(0.85 * self.figure.get_figwidth() / self.across))
+
+    @property
+    def images(self) -> list[Any]:
+        """The images that are panels."""
+        return [image for axes in self.axes.values() for image in axes.get_images()]
+
+    def align(self) -> None:
+        """Give panels the same axes, with names and numbers at the edge of the figure.
+
+        Axes that matplotlib shares take ten times as long.
+        """
+        every = list(self.axes.values())
+        many = len(every) > 3 * self.across
+        if many:
+            self.figure.supylabel(self.y)
+        x, y = [axes.get_xlim() for axes in every], [axes.get_ylim() for axes in every]
+        for place, axes in enumerate(every):
+            bottom, left = place + self.across >= len(every), place % self.across == 0
+            axes.set_xlim(min(x)[0], max(high for _, high in x))
+            axes.tick_params(labelbottom=bottom)
+            axes.set_xlabel(self.x if bottom else "")
+            axes.set_ylabel(self.y if left and not many else "")
+            if self.sharey:
+                axes.set_ylim(min(y)[0], max(high for _, high in y))
+                axes.tick_params(labelleft=left)
+
+
+def lightness(colour: str) -> float:
+    """Return how light a colour is in print, from 0 to 1."""
+    red, green, blue = bytes.fromhex(colour[1:])
+    return (0.3 * red + 0.59 * green + 0.11 * blue) / 255
+
+
 def palette(labels: Iterable[str]) -> dict[str, str]:
-    """Return a colour by row label, the same in every study as long as none is taken."""
+    """Return a colour by row label, the same in every study where none is taken, or as light as its neighbour's."""
     found: dict[str, str] = {}
+    before = "#000000"
     for label in labels:
         first = int(sha256(label.encode()).hexdigest()[:8], 16) % len(OTHERS)
         tried = OTHERS[first:] + OTHERS[:first]
-        free = (colour for colour in tried if colour not in found.values())
-        found[label] = FIXED.get(label) or next(free, tried[0])
+        free = [colour for colour in tried if colour not in found.values()] or tried
+        apart = [colour for colour in free if abs(lightness(colour) - lightness(before)) > 0.15] or free
+        before = found[label] = FIXED.get(label) or apart[0]
     return found
+
+
+def letters(inches: float) -> int:
+    """Return how many letters of the figures' font fit into a width."""
+    from matplotlib import rcParams
+
+    return int(inches * 136 / rcParams["font.size"])
+
+
+def side_by_side(number: int, across: int = 3, lowest: float = 1.2) -> int:
+    """Return how many panels stand side by side.
+
+    Args:
+        number: Of all panels.
+        across: Number that a page is wide enough for.
+        lowest: Inches of the lowest panel. If a page is not high enough for them, more stand side by side.
+    """
+    from matplotlib import rcParams
+
+    width, page = rcParams["figure.figsize"]
+    across = max(1, round(across * width / WIDTH), math.ceil(number / int(page / lowest)))
+    return 2 if number == 4 and across == 3 else min(across, number)
+
+
+def panels(data: pd.DataFrame, names: Iterable[Any], height: float, across: int, **fields: Any) -> Panels:
+    """Return a figure with a panel for each name.
+
+    Args:
+        data: What is drawn.
+        names: Of the panels.
+        height: Of a panel, in inches, where a page is high enough.
+        across: Number of panels side by side, which fill the width of the figure.
+        fields: More of `Panels`.
+    """
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    names = list(dict.fromkeys(names))
+    down = math.ceil(len(names) / across)
+    width, page = rcParams["figure.figsize"]
+    figure = Figure((width, min(down * height, page)), layout="constrained")
+    axes = {name: figure.add_subplot(down, across, place) for place, name in enumerate(names, 1)}
+    return Panels(figure, axes, data, across, **fields)
 
 
 def lines(
@@ -53,94 +161,87 @@ def lines(
     x: str,
     y: str,
     col: str,
-    names: tuple[str, str],
-    height: float,
-    across: int = 3,
-    rows: Iterable[str] = (),
+    grid: Panels,
+    colours: Mapping[Any, Any],
+    *,
+    hue: str = "row",
+    label: str = "{}",
+    styled: bool = False,
+    interval: Callable[[Any], tuple[float, float]] | None = None,
+    bounds: tuple[float, float] = (-math.inf, math.inf),
     log: bool = False,
-    sharey: bool = True,
-    **more: Any,
-) -> FacetGrid:
-    """Draw means with their spread over x, a panel per value of `col`, a line per row or per value of another `hue`.
+) -> Panels:
+    """Draw means with their spread over x, a panel per value of `col`, a line per value of `hue`.
 
     Args:
-        data: What is drawn, in the order of the panels.
+        data: What is drawn.
         x: Column of the horizontal axis.
         y: Column of the vertical axis.
         col: Column of the panels.
-        names: Of both axes.
-        height: Of a panel, in inches.
-        across: Most panels side by side.
-        rows: Labels in their order, where lines are rows: each has its own colour and dash.
+        grid: The panels.
+        colours: By value of `hue`, in their order.
+        hue: Column of the lines.
+        label: Of a line in the legend, where the panels are not the lines.
+        styled: True if each line has a dash and a marker of its own.
+        interval: Ends of the bars, from the values at a point. Default: a band of one standard deviation.
+        bounds: Of the quantity: no band goes beyond.
         log: True for a logarithmic x.
-        sharey: True if all panels have one vertical axis.
-        more: Arguments of `seaborn.relplot`.
     """
-    import seaborn as sns
+    import pandas as pd
 
-    if rows:
-        labels = present(rows, data["row"])
-        more |= {"hue": "row", "hue_order": labels, "palette": palette(labels), "style": "row", "style_order": labels}
-        more["dashes"] = dict(zip(labels, itertools.cycle(DASHES), strict=False))
-    grid = sns.relplot(
-        data.reset_index(drop=True),
-        kind="line",
-        x=x,
-        y=y,
-        col=col,
-        marker="o",
-        markersize=3.5,
-        facet_kws={"sharey": sharey, "legend_out": False},
-        **panels(data[col].nunique(), height, across),
-        **{"errorbar": "sd", **more},
-    )
+    values = data.groupby(list(dict.fromkeys([col, hue, x])))[y]
+    points = values.agg(["mean", "std"])
+    points["low"], points["high"] = points["mean"] - points["std"], points["mean"] + points["std"]
+    if interval:
+        points[["low", "high"]] = pd.DataFrame([interval(its) for _, its in values], points.index)
+    points[["low", "high"]] = points[["low", "high"]].clip(*bounds)
+    by_line = dict(iter(points.reset_index().groupby([col, hue])))
+    for place, (value, colour) in enumerate(colours.items()):
+        for name, axes in grid.axes.items():
+            if (name, value) not in by_line:
+                continue
+            line = by_line[name, value]
+            look = {"color": colour, "marker": MARKERS[place % len(MARKERS) * styled], "markeredgecolor": "white"}
+            (drawn,) = axes.plot(
+                line[x], line["mean"], linestyle=DASHES[place % len(DASHES) * styled], zorder=3, **look
+            )
+            if interval:
+                axes.vlines(line[x], line["low"], line["high"], color=colour)
+            else:
+                axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0.8)
+            if hue != col:
+                grid.legend.setdefault(label.format(value), drawn)
     known = sorted(set(data[x]))
-    for axes in grid.axes.flat:
+    step = math.ceil(3 * len(known) / grid.letters)
+    for axes in grid.axes.values():
         if log and known[0] > 0:
             axes.set_xscale("log")
             plain(axes.xaxis)
         if len(known) <= FEW:
-            at = known[:: -(-len(known) // max(1, int(axes.bbox.width / 16)))]
-            axes.set_xticks(at, [f"{value:,.10g}" for value in at], rotation=30 if known[-1] >= 1000 else 0)
+            ticks = known[::step]
+            axes.set_xticks(ticks, [f"{value:,.10g}" for value in ticks], rotation=30 if known[-1] >= 1000 else 0)
             axes.minorticks_off()
-    return grid.set_axis_labels(*names)
-
-
-def panels(number: int, height: float, across: int = 3) -> dict[str, Any]:
-    """Return the layout of panels for seaborn: all that are side by side are as wide as a page."""
-    across = 2 if number == 4 and across == 3 else min(across, number)
-    return {"col_wrap": across, "height": height, "aspect": WIDTH / across / height}
+    return grid
 
 
 def t_interval(values: pd.Series[float] | NDArray[Any]) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean, for `errorbar`; NaN under three values."""
+    """Return Student's 95 % interval of a mean; NaN under three values."""
     import numpy as np
 
     from vitinit.analysis import stats
 
     found = stats.t_interval(np.asarray(values, float))
-    return (found.low, found.high) if found else (float("nan"), float("nan"))
+    return (found.low, found.high) if found else (math.nan, math.nan)
 
 
-def set_defaults() -> None:
-    """Set matplotlib and seaborn up for all figures."""
-    import seaborn as sns
+def set_defaults(width: float | None = None, font: float | None = None) -> None:
+    """Set matplotlib up for all figures, of a width in inches and a font size in points."""
+    import matplotlib as mpl
 
     warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
-    warnings.filterwarnings("ignore", "Tight layout not applied")  # seaborn's; `finish` lays out anew
-    sns.set_theme(
-        context="paper",
-        style="ticks",
-        rc={
-            "savefig.bbox": "tight",
-            "pdf.fonttype": 42,  # TrueType in PDF: text stays text
-            "text.parse_math": False,  # a label is what it is
-            **{"font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "legend.fontsize": 8, "figure.titlesize": 8},
-            **{"xtick.labelsize": 7, "ytick.labelsize": 7, "lines.linewidth": 1.3},
-            **{"axes.grid": True, "grid.alpha": 0.4, "grid.linewidth": 0.5},
-            "figure.max_open_warning": 0,  # a drawing may be a figure per row; all are closed once they are saved
-        },
-    )
+    mpl.rc_file(STYLE, use_default_template=False)
+    mpl.rcParams["figure.figsize"] = [width or WIDTH, mpl.rcParams["figure.figsize"][1]]
+    mpl.rcParams["font.size"] = font or mpl.rcParams["font.size"]
 
 
 def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
@@ -149,56 +250,47 @@ def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
     return [label for label in order if label in known]
 
 
-def finish(grid: FacetGrid, title: str, note: str, titles: Mapping[Any, str] | None = None, bar: str = "") -> FacetGrid:
+def finish(grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None = None, bar: str = "") -> Panels:
     """Write titles of panels and figure, put the legend below, and make room for both.
 
     Args:
-        grid: With a column, or rows and columns.
+        grid: The panels.
         title: Of the figure.
         note: In the line below it.
-        titles: Of panels, by the value of their column; others keep their own.
+        titles: Of panels, by their name; others have their name.
         bar: What the colours of images mean, where panels are images.
     """
-    import seaborn as sns
+    from matplotlib import rcParams
 
-    grid.set_titles("{col_name}")
-    for name, axes in grid.axes_dict.items():
-        axes.set_title(textwrap.fill((titles or {}).get(name, axes.get_title()), max(12, int(axes.bbox.width / 6))))
-    head = "\n".join(textwrap.fill(text, int(WIDTH * 17)) for text in (title, note))
+    for name, axes in grid.axes.items():
+        size = "medium" if grid.across < 6 else "small"
+        axes.set_title(textwrap.fill((titles or {}).get(name, str(name)), grid.letters), size=size)
+    width, page = rcParams["figure.figsize"]
+    head = "\n".join(textwrap.fill(text, letters(width)) for text in (title, note))
     grid.figure.suptitle(head)
-    lines = head.count("\n") + 2
+    height = head.count("\n") + 2
     if grid.legend:
-        labels = [text.get_text() for text in grid.legend.get_texts()]
-        columns = max(1, int(WIDTH * 14 / (max(map(len, labels)) + 7)))
-        sns.move_legend(grid, "outside lower center", ncols=columns, frameon=False, title=None)
-        lines += -(-len(labels) // columns) + 1
-    grid.figure.set_layout_engine("compressed" if bar else "constrained")
-    grid.figure.set_figheight(grid.figure.get_figheight() + 0.14 * lines)
-    if bar:
-        images = [image for axes in grid.axes.flat for image in axes.get_images()]
-        scale = grid.figure.colorbar(images[0], ax=list(grid.axes.flat), label=bar, shrink=0.6, aspect=30)
+        columns = max(1, int(0.82 * letters(width) / (max(map(len, grid.legend)) + 7)))
+        grid.figure.legend(grid.legend.values(), grid.legend, loc="outside lower center", ncols=columns)
+        height += math.ceil(len(grid.legend) / columns) + 1
+    grid.figure.set_figheight(min(page, grid.figure.get_figheight() + 0.0175 * rcParams["font.size"] * height))
+    if grid.images:
+        grid.figure.set_layout_engine("compressed")
+        scale = grid.figure.colorbar(grid.images[0], ax=list(grid.axes.values()), label=bar, shrink=0.6, aspect=30)
         if scale.ax.get_yscale() == "log":
             plain(scale.ax.yaxis)
+    else:
+        grid.align()
     return grid
 
 
-def images(data: pd.DataFrame, maps: Mapping[Any, NDArray[Any]], scale: dict[str, Any], **facets: Any) -> FacetGrid:
-    """Draw a matrix in colours in each panel.
-
-    Args:
-        data: What is drawn, with the columns of the panels.
-        maps: The matrices, by the value of their column, or of row and column.
-        scale: Of the colours, as in `imshow`.
-        facets: Arguments of `seaborn.FacetGrid`.
-    """
-    import seaborn as sns
-
-    grid = sns.FacetGrid(data, sharex=False, sharey=False, **facets)
-    for where, axes in grid.axes_dict.items():
-        axes.imshow(maps[where], cmap="viridis", **scale)
-        axes.set(xticks=[], yticks=[], xlabel="", ylabel="")
+def show(grid: Panels, maps: Mapping[Any, NDArray[Any]], **scale: Any) -> Panels:
+    """Draw a matrix in colours in each panel, on one scale as of `imshow`."""
+    for name, axes in grid.axes.items():
+        axes.imshow(maps[name], **scale)
+        axes.xaxis.set_visible(False)
+        axes.yaxis.set_visible(False)
         axes.spines[:].set_visible(False)
-        axes.grid(visible=False)
     return grid
 
 
@@ -237,27 +329,24 @@ def digest(data: pd.DataFrame) -> str:
     return sha256(off_ties.to_csv(index=False, float_format="%.6g").encode()).hexdigest()
 
 
-def save(grid: FacetGrid, path: Path) -> None:
+def save(grid: Panels, path: Path) -> None:
     """Write a figure as PDF and PNG, and its data as CSV, without dates: the same records give the same bytes.
 
     Raises:
         VitinitError: a file cannot be written.
     """
     save_png(grid, path)
-    pdf = io.BytesIO()
-    grid.figure.savefig(pdf, format="pdf", metadata={"CreationDate": None}, dpi=300)
-    command.write(path.with_name(f"{path.name}.pdf"), pdf.getvalue())
+    command.write(path.with_name(f"{path.name}.pdf"), saved(grid, "pdf", CreationDate=None))
     command.write(path.with_name(f"{path.name}.csv"), csv_text(grid.data, float_format="%.10g"))
 
 
-def save_png(grid: FacetGrid, path: Path) -> None:
+def save_png(grid: Panels, path: Path) -> None:
     """Write a figure as PNG that holds the digest of its data."""
-    png, facts = io.BytesIO(), {"Software": None, "Description": digest(grid.data)}
-    grid.figure.savefig(png, format="png", metadata=facts, dpi=160)
-    command.write(path.with_name(f"{path.name}.png"), png.getvalue())
+    picture = saved(grid, "png", Software=None, Description=digest(grid.data))
+    command.write(path.with_name(f"{path.name}.png"), picture)
 
 
-def shows(path: Path, grid: FacetGrid) -> bool:
+def shows(path: Path, grid: Panels) -> bool:
     """Return True if the PNG at a path without its ending was drawn from the data of this figure."""
     from PIL import Image
 
@@ -265,11 +354,15 @@ def shows(path: Path, grid: FacetGrid) -> bool:
     return path.is_file() and Image.open(path).info.get("Description") == digest(grid.data)
 
 
-def to_svg(figure: Figure) -> str:
-    """Return a figure as SVG with its text as text. The same records give the same bytes."""
+def saved(grid: Panels, ending: str, **metadata: str | None) -> bytes:
+    """Return the content of a figure's file. It is laid out once, for all of them."""
     import matplotlib as mpl
 
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "vitinit"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
+    buffer, tight = io.BytesIO(), "tight" if grid.images else None
+    svg: Any = {"svg.fonttype": "none", "svg.hashsalt": "vitinit", "savefig.transparent": ending == "svg"}
+    with mpl.rc_context(svg, STYLE):
+        if grid.figure.get_layout_engine():
+            grid.figure.draw_without_rendering()
+            grid.figure.set_layout_engine(None)
+        grid.figure.savefig(buffer, format=ending, metadata=metadata, dpi=DPI[ending], bbox_inches=tight)
     return buffer.getvalue()

@@ -15,7 +15,7 @@ from vitinit.analysis.text import escape_markdown, number, p_written, signed
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from seaborn import FacetGrid
+    from vitinit.analysis.figures.style import Panels
 
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
@@ -60,7 +60,7 @@ def is_ours(folders: Sequence[Path]) -> bool:
     return all(folder.resolve() == OURS for folder in folders)
 
 
-def pictures(study: frame.Study, text: str) -> dict[str, FacetGrid]:
+def pictures(study: frame.Study, text: str) -> dict[str, Panels]:
     """Draw the figures that a page shows, by the names of their files without the ending.
 
     Raises:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import uuid
 from dataclasses import dataclass, field
@@ -193,17 +194,23 @@ class Store:
         paths, why = self._files(study)
         if why:
             contents.problems, contents.unreadable = [why], [why]
-        for path in paths:
-            try:
-                outcome = _read(path)
-            except VitinitError as error:
-                if not os.path.lexists(path):
-                    return self.read(study)  # a run ended, and its record is under another name
-                contents.problems.append(f"{path}: {plain(str(error), 240)}")
-                if isinstance(error, Unreadable):
-                    contents.unreadable.append(contents.problems[-1])
-                continue
-            getattr(contents, outcome.status)[outcome.run_id] = outcome
+        gc.disable()  # looking for cycles, of which records have none, would take two thirds of the time
+        try:
+            for path in paths:
+                try:
+                    outcome = _read(path)
+                except VitinitError as error:
+                    if not os.path.lexists(path):
+                        return self.read(study)  # a run ended, and its record is under another name
+                    contents.problems.append(f"{path}: {plain(str(error), 240)}")
+                    if isinstance(error, Unreadable):
+                        contents.unreadable.append(contents.problems[-1])
+                    continue
+                getattr(contents, outcome.status)[outcome.run_id] = outcome
+        finally:
+            gc.freeze()
+            gc.unfreeze()  # they are of the oldest generation now
+            gc.enable()
         contents.settle()
         return contents
 

@@ -30,7 +30,7 @@ def test_table_and_page_say_mean_iou_wherever_they_said_top1(tmp_path: Path) -> 
     (difference,) = table.numbers["difference"].dropna()
     assert difference == pytest.approx((5 + 6 + 6) / 3)
     grid = accuracy(study)["accuracy"]
-    assert grid.axes.flat[0].get_ylabel() == "test mean IoU (%)"
+    assert next(iter(grid.axes.values())).get_ylabel() == "test mean IoU (%)"
 
 
 def test_two_metrics_in_one_column_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
+import matplotlib as mpl
 import pytest
 
 from tests.analysis.synthetic_records import done, failed, several, write
@@ -43,7 +43,7 @@ def strange(root: Path) -> Study:
 
 def texts(figure: Any) -> Iterator[str]:
     """Titles, names of axes, ticks that are words, and legends."""
-    yield figure.get_suptitle()
+    yield from (figure.get_suptitle(), figure.get_supylabel())
     for axes in figure.axes:
         yield from (axes.get_title(), axes.get_xlabel(), axes.get_ylabel())
         yield from (text.get_text() for text in axes.get_yticklabels())
@@ -54,7 +54,7 @@ def texts(figure: Any) -> Iterator[str]:
 def drawn() -> str:
     """A line for each figure: its file, the digest of its data, and its texts."""
     lines = []
-    with tempfile.TemporaryDirectory() as name, plt.rc_context():
+    with tempfile.TemporaryDirectory() as name, mpl.rc_context():
         style.set_defaults()
         studies = [*(load([REFERENCE], name) for name in COMMITTED), strange(Path(name))]
         for study in studies:
@@ -66,7 +66,6 @@ def drawn() -> str:
                         ]
                         where = f"{study.name} over {baseline or 'own bases'} | {file}"
                         lines.append(f"{where} | {style.digest(grid.data)[:12]} | {' / '.join(dict.fromkeys(words))}\n")
-                        plt.close(grid.figure)
     return "".join(lines)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from synthetic_records import done, several, validated, with_metrics, write
@@ -13,7 +12,7 @@ from tests.synthetic_masks import dense
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import digest, panels
+from vitinit.analysis.figures.style import digest, side_by_side
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
 
@@ -21,7 +20,6 @@ from vitinit.benchmark.records.store import Layout, Store
 def gains(study: Study, baseline: str | None = None) -> dict[tuple[str, str], list[float]]:
     """The differences that are drawn, by column and label."""
     data = FIGURES.get("differences").figures(study, baseline)["differences"].data
-    plt.close("all")
     return data.groupby(["column", "label"])["gain"].apply(list).to_dict()
 
 
@@ -51,15 +49,14 @@ def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path: 
 def test_an_axis_names_the_split_and_the_metrics(tmp_path: Path) -> None:
     def axis(*runs: object) -> str:
         grid = FIGURES.get("accuracy").figures(load([write(tmp_path / str(len(runs)), *runs)]))["accuracy"]
-        plt.close("all")
-        return str(grid.axes.flat[0].get_ylabel())
+        return str(next(iter(grid.axes.values())).get_ylabel())
 
     tested, masks = done("Mimetic", study="masks"), dense("Mimetic", (40.0,))
     assert axis(validated(done("Mimetic"))) == "validation top-1 (%)"
     assert axis(tested, masks) == "test top-1 or mean IoU (%)"
     assert axis(tested, masks, validated(done("Kaiming uniform", study="masks"))) == "top-1 or mean IoU (%)"
-    assert [panels(number, 1.0)["col_wrap"] for number in (2, 3, 4, 5)] == [2, 3, 2, 3]
-    assert panels(4, 1.0, 4)["col_wrap"] == 4
+    assert [side_by_side(number) for number in (2, 3, 4, 5)] == [2, 3, 2, 3]
+    assert side_by_side(4, 4) == 4
 
 
 def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> None:
