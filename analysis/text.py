@@ -13,30 +13,41 @@ if TYPE_CHECKING:
 
 one_line, count = errors.plain, errors.count
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{char: f"\\{char}" for char in "#$%&_{}"},
-    # OT1, LaTeX's default font encoding, prints other glyphs for these.
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    # After the \\ that ends a table row, [ and * would be read as its arguments.
-    **{char: f"{{{char}}}" for char in "[]*"},
-    "±": r"$\pm$",
-    "−": "$-$",
-    "×": r"$\times$",
-    "→": r"$\to$",
-    "…": r"\ldots{}",
-    "†": r"$^\dagger$",
-    "✓": r"$\surd$",
-    "✗": r"$\times$",
-    "≥": r"$\geq$",
-    "–": r"\textendash{}",
-    "’": "'",
-}
+_LATEX = dict(
+    line.split()
+    for line in r"""
+\ \textbackslash{}
+~ \textasciitilde{}
+^ \textasciicircum{}
+# \#
+$ \$
+% \%
+& \&
+_ \_
+{ \{
+} \}
+< \textless{}
+> \textgreater{}
+| \textbar{}
+" ''
+[ {[}
+] {]}
+* {*}
+± $\pm$
+− $-$
+× $\times$
+→ $\to$
+… \ldots{}
+† $^\dagger$
+✓ $\surd$
+✗ $\times$
+≥ $\geq$
+– \textendash{}
+’ '
+""".strip().splitlines()
+)
+"""Letters that are printed otherwise. OT1, LaTeX's default font encoding, prints other glyphs for <, >, | and ";
+after the double backslash that ends a table row, [ and * would be read as its arguments."""
 
 
 def capitalised(text: str) -> str:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import os_errors
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,27 +24,6 @@ LEFT_OUT: dict[str, Any] = {
     },
 }
 """Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""
-
-
-def export(store: Store, studies: Iterable[str], out: Path) -> tuple[list[tuple[Path, int]], list[str]]:
-    """Write `runs.csv` and `epochs.csv` of some studies into a folder.
-
-    Returns:
-        The two files with their numbers of rows, and a line for each file of the studies that cannot be read.
-
-    Raises:
-        VitinitError: the folder cannot be written.
-    """
-    import pandas as pd
-
-    *found, unread = tables(store, studies)
-    written = []
-    for path, rows in zip((out / "runs.csv", out / "epochs.csv"), found, strict=True):
-        with os_errors(f"cannot write {path}"):
-            out.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n").encode())
-        written.append((path, len(rows)))
-    return written, unread
 
 
 def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], list[str]]:

@@ -44,7 +44,7 @@ from vitinit.initializers.report import InitReport, Share
 Percent = Annotated[float, Field(ge=0, le=100)]
 PerHead = list[list[NonNegativeFloat | None]]
 """None: no number, as of a query that gives all its attention to the class token."""
-RESULTS = ("test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_miou", "ema_loss", "ema_score")
+RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_miou", "ema_loss", "ema_score"]
 """Fields of an epoch that are measured after it."""
 
 
@@ -283,20 +283,19 @@ class RunRecord(_Outcome):
 
     def _check_headline(self) -> None:
         """Refuse a main metric that is not the dataset's, and one among the others that has a field."""
-        headline, name = self.last.headline, self.spec.dataset.name
-        names = {metric for row in self.history for metric in (*row.metrics, row.headline)}
-        if double := names & {"loss", *metrics.MAIN}:
-            raise ValueError(f"{', '.join(map(str, double))} among metrics or as headline: an epoch has a field for it")
-        if headline and not is_pinned(name):
+        headline, dataset = self.last.headline, self.spec.dataset.name
+        if any({"loss", *metrics.MAIN} & row.metrics.keys() for row in self.history):
+            raise ValueError(f"loss, {' or '.join(metrics.MAIN)} among metrics: an epoch has a field for it")
+        if headline and not is_pinned(dataset):
             from vitinit.benchmark.datasets.registry import REGISTRY
 
-            dataset = REGISTRY.by_name().get(name)
-            if dataset and dataset.metric != headline:
-                raise ValueError(f"headline {headline} is not the metric of dataset {name}")
+            known = REGISTRY.by_name().get(dataset)
+            if known and known.metric != headline:
+                raise ValueError(f"headline {headline} is not the metric of dataset {dataset}")
 
     def without_times(self, **options: Any) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
-        times = "written", "seconds", "sessions", "cached", "gpu_usage", "images_per_s"
+        times = ["written", "seconds", "sessions", "cached", "gpu_usage", "images_per_s"]
 
         def rest(value: Any) -> Any:
             if isinstance(value, dict):

@@ -171,7 +171,7 @@ class Store:
         Raises:
             VitinitError: the folder cannot be written, or the outcome does not validate.
         """
-        path = self._path(outcome.study, outcome.run_id, outcome.status)
+        path = self.path(outcome.study, outcome.run_id, outcome.status)
         content = to_bytes(outcome)
         with os_errors(f"cannot write {path}"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ class Store:
 
     def remove(self, study: str, run_id: str, status: Literal["failed", "skipped"]) -> None:
         """Forget that a run failed or was skipped; a file that cannot be removed is hidden by a done one anyway."""
-        path = self._path(study, run_id, status)
+        path = self.path(study, run_id, status)
         with contextlib.suppress(OSError):
             _set_aside_invalid(path)
             path.unlink(missing_ok=True)
@@ -243,7 +243,7 @@ class Store:
             VitinitError: a file cannot be read; the message names it.
         """
         for status in (*SUPERSEDES, "done"):  # once more at the end: done may have replaced failed meanwhile
-            path = self._path(study, run_id, status)
+            path = self.path(study, run_id, status)
             try:
                 return _read(path)
             except Unreadable as error:
@@ -263,7 +263,7 @@ class Store:
         Raises:
             VitinitError: a file cannot be renamed.
         """
-        paths = [self._path(study, run_id, status) for status in ("done", "failed")]
+        paths = [self.path(study, run_id, status) for status in ("done", "failed")]
         paths += [maps_path(self.root, study, run_id)]
         paths += [weights_path(self.root, study, run_id, ema) for ema in (False, True)]
         moved = []
@@ -272,7 +272,8 @@ class Store:
                 moved.append(_aside(path, "superseded"))
         return moved
 
-    def _path(self, study: str, run_id: str, status: str = "done") -> Path:
+    def path(self, study: str, run_id: str, status: str = "done") -> Path:
+        """Return the path of an outcome."""
         return self.root / study / _name(run_id, status)
 
     def _files(self, study: str) -> tuple[list[Path], str]:

@@ -85,17 +85,13 @@ code = cache(code_in)
 
 
 @cache
-def source_of(commit: str) -> str | None:
+def source_of(commit: str | None) -> str | None:
     """Return the hash of the code that can change a number, as a commit of this repository has it; None without one."""
-    if not re.fullmatch("[0-9a-f]{40}", commit):
-        return None
     with TemporaryDirectory() as folder:
-        archive = f"{folder}/code.tar"
-        try:
-            subprocess.run(["git", "-C", ROOT, "archive", "-o", archive, commit], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError):
+        git = ["git", "-C", str(ROOT), "archive", f"--output={folder}/code.tar", "--end-of-options", str(commit)]
+        if subprocess.run(git, capture_output=True).returncode:
             return None
-        shutil.unpack_archive(archive, folder)
+        shutil.unpack_archive(f"{folder}/code.tar", folder)
         return source_hash(Path(folder))
 
 

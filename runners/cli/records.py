@@ -16,7 +16,19 @@ from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
-LONG = {"history", "probes", "masked", "correct", "init", "weights", "ema_weights", "sessions", "traceback", "spec"}
+LONG = {
+    "history",
+    "probes",
+    "masked",
+    "correct",
+    "init",
+    "weights",
+    "ema_weights",
+    "files",
+    "sessions",
+    "traceback",
+    "spec",
+}
 """Fields of a record that are not shown; of the spec, what is not at its default is."""
 ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "git", "source")
 
@@ -30,9 +42,8 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
         VitinitError: there is none, there are those of several runs, or none is valid.
     """
     roots = list(dict.fromkeys((results, REFERENCE)))
-    name = re.compile(r"([0-9a-f]{16})(\.failed|\.skipped)?\.json")
     paths = [path for root in roots if prefix.isalnum() for path in root.glob(f"*/{prefix}*.json")]
-    paths = [path for path in paths if name.fullmatch(path.name)]
+    paths = [path for path in paths if re.fullmatch(r"[0-9a-f]{16}(\.failed|\.skipped)?\.json", path.name)]
     run_ids = sorted({path.name[:16] for path in paths})
     if not run_ids:
         searched = " or ".join(map(str, roots))
@@ -41,9 +52,9 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
     found: list[tuple[Path, Outcome]] = []
     for folder in dict.fromkeys(path.parent for path in paths):
-        if record := Store(folder.parent).outcome(folder.name, run_ids[0]):
-            status = "" if record.status == "done" else f".{record.status}"
-            found.append((folder / f"{record.run_id}{status}.json", record))
+        store = Store(folder.parent)
+        if record := store.outcome(folder.name, run_ids[0]):
+            found.append((store.path(folder.name, record.run_id, record.status), record))
     if not found:
         raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
     found.sort(key=lambda one: one[1].written, reverse=True)

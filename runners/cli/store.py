@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -54,7 +53,10 @@ def export(
     out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
 ) -> None:
     """Write one table of runs and one of epochs, as CSV, for other programs. Exit code 1 if any file cannot be read."""
-    from vitinit.benchmark.records.export import export as write
+    import pandas as pd
+
+    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.records.export import csv_text, tables
 
     store = Store(results)
     studies = store.studies()
@@ -62,9 +64,13 @@ def export(
         raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
     if study is not None and study not in studies:
         raise unknown_name("study", study, studies)
-    written, unread = write(store, [study] if study else studies, out)
-    for path, rows in written:
-        console.print(f"{path}: {count(rows, 'row')}", soft_wrap=True)
+    *found, unread = tables(store, [study] if study else studies)
+    for name, rows in zip(("runs.csv", "epochs.csv"), found, strict=True):
+        text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")
+        with os_errors(f"cannot write to {out}"):
+            out.mkdir(parents=True, exist_ok=True)
+            write_atomically(out / name, text.encode())
+        console.print(f"{out / name}: {count(len(rows), 'row')}", soft_wrap=True)
     for problem in unread:
         console.print(f"left out: {problem}", soft_wrap=True)
     raise typer.Exit(bool(unread))
@@ -91,19 +97,17 @@ def take(
         contents, here, taken = source.read(study), target.read(study).done, 0
         left += contents.problems
         for run_id, record in contents.done.items():
-            environment = record.environment
             if run_id in here:
                 if different := compare(here[run_id], record).different:
                     left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
-            elif source_of(str(environment.get("commit"))) != environment.get("source"):
+            elif source_of(record.environment.get("commit")) != record.environment.get("source"):
                 left.append(f"run {run_id} of {study}: its code is no commit of this repository")
             else:
-                for name, digest in record.files.items():
+                for name in record.files:
                     origin, path = (kept_path(root, study, run_id, name) for root in (folder, results))
-                    with os_errors(f"cannot take {origin}"):
-                        if origin.exists() and sha256(content := read(origin, 2**40)).hexdigest() == digest:
-                            path.parent.mkdir(parents=True, exist_ok=True)
-                            write_atomically(path, content)
+                    if origin.exists():
+                        path.parent.mkdir(parents=True, exist_ok=True)
+                        write_atomically(path, read(origin, 2**40))
                 target.write(record)
                 taken += 1
         if target.layout(study) == Layout():

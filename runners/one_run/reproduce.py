@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -59,7 +58,7 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
         raise VitinitError(f"torch finds no {chosen} device here; --device cpu repeats the run, with other rounding")
     return Execution(
         device=chosen,
-        threads=threads if chosen == recorded and isinstance(threads, int) and 0 < threads <= 1024 else cores(),
+        threads=threads if chosen == recorded and threads else cores(),
         executor="inline",
         deterministic=then.get("deterministic") is True,
         micro_batch=then.get("micro_batch"),
@@ -139,29 +138,22 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         now: its repetition.
     """
     apart = {"execution", "environment", "files", "edited"}
-    told = then.without_times(exclude_unset=True, exclude=apart)
-    pairs = list(_pairs(told, now.without_times(), ""))
-    different = {path: (first, second) for path, first, second in pairs if first != second}
+    recorded, repeated = _leaves(then.without_times(exclude_unset=True, exclude=apart)), _leaves(now.without_times())
+    pairs = {path: (value, repeated.get(path, "nothing")) for path, value in recorded.items()}
+    different = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
     environment = differences(_facts(then), _facts(now))
     causes = list(environment)
-    for name, record in (("recorded run", then), ("repetition", now)):
-        if record.environment.get("changed_while_running"):
-            causes.append(f"the {name} was stopped and went on with something changed (changed_while_running)")
     if now.execution["device"] == "cuda" and not now.execution["deterministic"]:
         causes.append("a GPU without --deterministic")
     return Reproduction(len(pairs), different, environment, causes)
 
 
-def _pairs(then: Any, now: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Every value of the older record with its counterpart; it may lack fields that were added to records since."""
-    if isinstance(then, dict) and isinstance(now, dict):
-        for key, value in then.items():
-            yield from _pairs(value, now.get(key, "nothing"), f"{path}.{key}" if path else key)
-    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for index, (first, second) in enumerate(zip(then, now, strict=True)):
-            yield from _pairs(first, second, f"{path}.{index}")
-    else:
-        yield path, then, now
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Return every value of a record by its path."""
+    if not isinstance(value, dict | list):
+        return {path: value}
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    return {place: leaf for key, each in inner for place, leaf in _leaves(each, f"{path}.{key}".strip(".")).items()}
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:

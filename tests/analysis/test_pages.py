@@ -87,9 +87,3 @@ def test_of_several_columns_one_is_named(tmp_path: Path) -> None:
     for asked in (facts.gain, facts.p, facts.planned, lambda *_: facts.detectable()):
         with pytest.raises(VitinitError, match="name one of its columns: .*10, .*100"):
             asked("Mimetic", "Kaiming uniform")
-
-
-def test_a_page_without_question_and_answer_is_refused_by_the_index(copy: Path, capsys) -> None:
-    (copy / "segmentation-small/page.md.j2").write_text("# Title alone\n")
-    assert main(["--results", str(copy)]) == 2
-    assert capsys.readouterr().err.startswith("error: page of study segmentation-small: has no question and answer")
