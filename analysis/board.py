@@ -1,6 +1,6 @@
 """The board, `board.md` beside the studies: gains of the catalogue and of the methods that `vitinit rank` compared.
 
-One table for each setting, ranked by the lower end of the interval of the gain over its base.
+One table for each setting, and one of other architectures, ranked by the lower end of the interval of the gain.
 `python -m analysis.pages` writes it.
 """
 
@@ -10,20 +10,19 @@ from collections.abc import Iterable, Iterator
 from statistics import median_high
 from typing import NamedTuple
 
+from vitinit.analysis.comparison import compare, written
 from vitinit.analysis.frame import Study
-from vitinit.analysis.gains import gain, written
-from vitinit.analysis.stats import Interval, Paired
-from vitinit.analysis.tables.shared import own_bases
+from vitinit.analysis.rows import own_bases, placebos
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.records.looks import Comparison, Look
+from vitinit.benchmark.records.looks import Look
 
 SETTINGS = {
-    "quick": ("Quick: 5 epochs, 5,000 images of CIFAR-10", "catalogue-small"),
-    "standard": ("Standard: 40 epochs, 10,000 images of CIFAR-10", "standard"),
+    "quick": ("Quick: 5 epochs, 5,000 images of CIFAR-10, one draw, rate 1e-3", "standard-mechanism"),
+    "tuned": ("Catalogue: 5 epochs, 5,000 images of CIFAR-10 drawn at each seed, tuned rates", "catalogue-small"),
+    "standard": ("Standard: 40 epochs, 10,000 images of CIFAR-10 drawn at each seed", "standard"),
 }
-"""Tiers of `vitinit rank`: title, and the study whose rows are the catalogue's."""
-PLACEBOS = {"standard": "convit-anatomy"}
-"""Study of the same setting, with placebos that the first has not."""
+"""Lists of the board, none of which mixes settings: title, and the study whose rows it has. Those of `quick` and
+`standard` also have what `vitinit rank` compared in that tier, whose setting they are."""
 OWN_MODEL = {"ConViT": "DeiT"}
 """Base of a row that has a model of its own."""
 PLAIN = "Kaiming uniform"
@@ -44,34 +43,31 @@ class Entry(NamedTuple):
     study: str
     placebo: str
     """Gain over the placebo; empty where there is none."""
-    placebo_study: str
-    """The study that has the placebo."""
+    alone: bool
+    """False where the model differs from the base's, so that the difference is no gain of an initialisation."""
 
 
-def catalogue(study: Study, more: Study | None = None) -> Iterator[Entry]:
-    """Yield an entry for every method, and for every base but the plain one.
-
-    Args:
-        study: Its rows are the entries.
-        more: Study of the same setting, for placebos that the first has not.
-    """
+def catalogue(study: Study) -> Iterator[Entry]:
+    """Yield an entry for every method, and for every base but the plain one."""
     methods = {row: study.examples[row, None].method for row in study.rows if row not in OWN_MODEL.values()}
     plain = {row: PLAIN for row, method in methods.items() if not method and row != PLAIN}
-    bases = plain | own_bases(study) | OWN_MODEL
+    bases, column = plain | own_bases(study) | OWN_MODEL, study.columns[0]
+    controls = {row: placebo for placebo, (row, keeps) in placebos(study).items() if keeps != "entropy"}
     for row, method in methods.items():
-        over = gain(study, row, bases.get(row, ""))
-        if over and over.interval and (method is None or method.name != "placebo"):
-            placebos = ((_text(gain(one, row, f"{row}, placebo")), one.name) for one in (study, more) if one)
-            placebo = next((found for found in placebos if found[0]), ("", ""))
-            its = (over.interval.low, _text(over), over.n, _seconds(study, row), study.name)
-            yield Entry(row, bases[row], *its, *placebo)
+        over = compare(study, (row, bases.get(row, "")), column)
+        if over and over.verdict and (method is None or method.name != "placebo"):
+            control = compare(study, (row, controls.get(row, "")), column)
+            alone = study.examples[row, None].model == study.examples[bases[row], None].model
+            placebo = control.short if control else ""
+            seconds = _seconds(study, row)
+            yield Entry(row, bases[row], over.low, over.short, over.n, seconds, study.name, placebo, alone)
 
 
 def ranked(study: Study, last: Look) -> Entry:
     """Return the entry of a study of `vitinit rank`, at its last look."""
-    (row, base), its = study.contrasts[0], last.base
-    gained = (its.low, at_look(its), last.n, _seconds(study, row), study.name)
-    return Entry(row, base, *gained, at_look(last.placebo) if last.placebo else "", study.name)
+    (row, base), its = next(iter(study.pairs.values())), last.base
+    placebo = at_look(last.placebo) if last.placebo else ""
+    return Entry(row, base, its.low, at_look(its), last.n, _seconds(study, row), study.name, placebo, True)
 
 
 def page(studies: Iterable[Study]) -> str:
@@ -80,25 +76,27 @@ def page(studies: Iterable[Study]) -> str:
 
     by_name = {study.name: study for study in studies}
     plans = [(study, plan) for study in by_name.values() if (plan := looks.read(study.folders[0] / study.name))]
-    tables = []
+    tables, architectures = [], list[Entry]()
     for tier, (title, name) in SETTINGS.items():
         entries = [ranked(study, plan.taken[-1]) for study, plan in plans if plan.tier == tier and plan.taken]
         if name in by_name:
-            entries += catalogue(by_name[name], by_name.get(PLACEBOS.get(tier, "")))
+            entries += catalogue(by_name[name])
+        entries.sort(key=lambda entry: -entry.low)
+        architectures += [entry for entry in entries if not entry.alone]
         if entries:
-            tables.append((title, sorted(entries, key=lambda each: -each.low)))
+            tables.append((title, [entry for entry in entries if entry.alone]))
+    if architectures:
+        tables.append(
+            ("Other architectures: model and initialisation differ from the row compared with", architectures)
+        )
     return render("board.md.j2", tables=tables) if tables else ""
 
 
-def at_look(its: Comparison) -> str:
+def at_look(its: looks.Comparison) -> str:
     """Write the gain that a look found, with its interval."""
-    return written(its.gain, Interval(its.low, its.high))
+    return written(its.gain, its.low, its.high)
 
 
 def _seconds(study: Study, row: str) -> float | None:
     seconds = [run.init.seconds for run in study.cells.get((study.columns[0], row), ()) if run.init]
     return median_high(seconds) if seconds else None
-
-
-def _text(its: Paired | None) -> str:
-    return written(its.mean, its.interval) if its and its.interval else ""

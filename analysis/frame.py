@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis.text import count, one_line
+from vitinit.benchmark.contrasts import Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Contents, Layout, Store
@@ -52,9 +53,14 @@ class Study:
         return asked / ("" if alone else self.name) if asked else beside(self.home, name)
 
     @property
-    def contrasts(self) -> list[tuple[str, str]]:
-        """The rows that the grid compares: the first minus the second."""
-        return [contrast.pair for contrast in self.layout.contrasts if contrast.pair]
+    def contrasts(self) -> list[Contrast]:
+        """The comparisons that the grid names."""
+        return self.layout.contrasts
+
+    @property
+    def pairs(self) -> dict[str, tuple[str, str]]:
+        """Those of two rows, by name: the first minus the second."""
+        return {contrast.name: contrast.pair for contrast in self.contrasts if contrast.pair}
 
     @cached_property
     def rows(self) -> list[str]:
@@ -143,6 +149,7 @@ class Study:
                 "seed": run.spec.seed,
                 "split": run.spec.dataset.evaluate_on,
                 "lr": run.spec.recipe.lr,
+                "optimizer": run.spec.recipe.optimizer.name,
                 "epochs": run.spec.recipe.epochs,
                 "precision": run.spec.recipe.precision,
                 "metric": registry.metric_label(run.metric),

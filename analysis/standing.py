@@ -13,19 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from vitinit.analysis import board, command, frame
-from vitinit.analysis.stats import sign_flip_p, t_interval
+from vitinit.analysis import board, command, comparison, frame, stats
 from vitinit.analysis.tables.render import template
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import DETECTABLE, Comparison, Look, Looks
 from vitinit.initializers.errors import VitinitError
-
-if TYPE_CHECKING:
-    from vitinit.analysis.stats import Floats
 
 
 @dataclass(frozen=True)
@@ -48,25 +41,24 @@ class Standing:
         return template("verdict.txt.j2", found=self, last=self.last, target=self.looks.target).strip()
 
 
-def compare(d: Floats, level: float, worth: float, earlier: Comparison | None = None) -> Comparison:
-    """Judge one difference by seed: a gain or loss that was shown stays so, and so does an excluded gain.
+def judge(found: comparison.Comparison, level: float, worth: float, earlier: Comparison | None = None) -> Comparison:
+    """Judge one difference at a look: a gain or loss that was shown stays so, and so does an excluded gain.
 
     Args:
-        d: The differences, one per seed; a gain is positive, in an error too.
-        level: What p must not exceed.
+        found: The difference over the seeds of the look.
+        level: What p must not exceed; the looks alone correct it.
         worth: Smallest gain worth having.
         earlier: The same comparison at the look before.
     """
-    interval, p, points = t_interval(d), sign_flip_p(d), float(d.mean())
-    assert interval, "a look has at least three seeds"
+    p = stats.sign_flip_p(found.by_seed)
     says: str = "open"
     if earlier and earlier.says != "open":
         says = earlier.says
     elif p <= level:
-        says = "gain" if points > 0 else "loss"
-    elif interval.high < worth:
+        says = "gain" if found.mean > 0 else "loss"
+    elif found.high < worth:
         says = "excluded"
-    return Comparison.model_validate({"gain": points, "low": interval.low, "high": interval.high, "p": p, "says": says})
+    return Comparison.model_validate({"gain": found.mean, "low": found.low, "high": found.high, "p": p, "says": says})
 
 
 def standing(study: frame.Study, plan: Looks) -> Standing:
@@ -75,21 +67,21 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
     Raises:
         VitinitError: the study does not say which rows are compared.
     """
-    if not study.contrasts:
+    pairs = list(study.pairs.values())
+    if not pairs:
         raise VitinitError(
             f"study {study.name!r} does not compare one row with its base and its placebo (vitinit rank)"
         )
-    rows = [study.contrasts[0][0], *(theirs for _, theirs in study.contrasts)]
-    scores = {(run.row, run.spec.seed): run.score for run in study.contents.done.values()}
-    complete = itertools.takewhile(lambda seed: all((row, seed) in scores for row in rows), plan.seeds)
-    recorded, sign = len(list(complete)), -1 if study.lower_is_better else 1
+    rows = [pairs[0][0], *(theirs for _, theirs in pairs)]
+    finished = {(run.row, run.spec.seed) for run in study.contents.done.values()}
+    recorded = len(list(itertools.takewhile(lambda seed: all((row, seed) in finished for row in rows), plan.seeds)))
     while (target := plan.target) and target <= recorded:
         level, before = plan.plan[len(plan.taken)][1], plan.taken[-1] if plan.taken else None
-        ours, *others = sign * np.array([[scores[row, seed] for seed in plan.seeds[:target]] for row in rows])
-        found = {
-            name: compare(ours - theirs, level, plan.worth, getattr(before, name, None))
-            for name, theirs in zip(("base", "placebo"), others, strict=False)
-        }
+        found, seeds = {}, plan.seeds[:target]
+        for name, pair in zip(("base", "placebo"), pairs, strict=False):
+            difference = comparison.compare(study, pair, study.columns[0], seeds=seeds)
+            assert difference, "every row has a run at these seeds"
+            found[name] = judge(difference, level, plan.worth, getattr(before, name, None))
         plan = plan.model_copy(update={"taken": [*plan.taken, Look.model_validate({"n": target, **found})]})
     return Standing(rows[0], recorded, plan)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Values = Sequence[float] | pd.Series[float] | Floats
 
 POWER = 0.8
 """Power of the smallest detectable effect: four of five such studies find it."""
@@ -39,14 +40,38 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A two-sided 95 % interval."""
+class Student:
+    """Estimate of a mean whose error follows Student's t."""
 
-    low: float
-    high: float
+    mean: float
+    error: float
+    """Standard error."""
+    df: float
+    """Degrees of freedom."""
 
-    def __contains__(self, value: float) -> bool:
-        return self.low <= value <= self.high
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval; NaN under `LEAST_PAIRS` values."""
+        half = self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 else float("nan")
+        return self.mean - half, self.mean + half
+
+    @property
+    def p(self) -> float:
+        """Two-sided p of a mean of 0, one test alone."""
+        from scipy.special import stdtr
+
+        if not self.error:  # all values are equal
+            return float(self.mean == 0)
+        return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
+
+    def detectable(self, level: float) -> float:
+        """Return the mean that four of five such studies find at this level (approximation)."""
+        return (self._t(1 - level / 2) + self._t(POWER)) * self.error
+
+    def _t(self, quantile: float) -> float:
+        from scipy.special import stdtrit
+
+        return float(stdtrit(self.df, quantile))
 
 
 @dataclass(frozen=True)
@@ -55,127 +80,56 @@ class Sample:
 
     n: int
     mean: float
-    std: float | None
-    """Sample standard deviation (ddof=1); None for one seed."""
-    interval: Interval | None
-    """Confidence interval of the mean (t)."""
-
-
-@dataclass(frozen=True)
-class Paired:
-    """One cell minus another, by seed."""
-
-    n: int
-    """Seeds that both have."""
-    mean: float
-    interval: Interval | None
-    """Confidence interval of the mean difference (t)."""
-    p: float
-    """Sign-flip test, two-sided, one test alone; NaN for a single pair, and over `MOST_PAIRS`."""
-
-    @property
-    def least_p(self) -> float:
-        """The test cannot go lower, whatever the numbers."""
-        return sign_flip_p(np.ones(self.n))
-
-
-@dataclass(frozen=True)
-class Pooled:
-    """Noise of a study, pooled over its rows by the additive model `value = row + seed + noise`.
-
-    With few seeds the spread of one difference is itself a lucky or unlucky draw; all rows together estimate it better.
-    With two rows this is the paired t test.
-    """
-
     std: float
-    """Residual standard deviation, of one value."""
-    df: int
-
-    def interval(self, pair: Paired) -> Interval:
-        """Return Student's interval of a difference over common seeds."""
-        half = self._t(0.975) * self._error(pair.n)
-        return Interval(pair.mean - half, pair.mean + half)
-
-    def p(self, pair: Paired) -> float:
-        """Return the two-sided p of a difference of 0, one test alone."""
-        from scipy.special import stdtr
-
-        return 2 * float(stdtr(self.df, -abs(pair.mean) / self._error(pair.n)))
-
-    def detectable(self, n: int, level: float = 0.05) -> float:
-        """Return the difference that four of five studies with n seeds would find at this level (approximation)."""
-        return (self._t(1 - level / 2) + self._t(POWER)) * self._error(n)
-
-    def _t(self, quantile: float) -> float:
-        from scipy.special import stdtrit
-
-        return float(stdtrit(self.df, quantile))
-
-    def _error(self, n: int) -> float:
-        return self.std * float(np.sqrt(2 / n))
+    """Sample standard deviation (ddof=1); NaN for one seed."""
+    low: float
+    high: float
+    """95 % interval of the mean (t); NaN under `LEAST_PAIRS` seeds."""
 
 
-def sample(values: Sequence[float] | pd.Series[float] | None) -> Sample | None:
+def sample(values: Values | None) -> Sample | None:
     """Return mean, spread and interval of values; None where there are none."""
     if values is None or not len(values):
         return None
     x = np.asarray(values, dtype=float)
-    std = float(x.std(ddof=1)) if len(x) > 1 else None
-    return Sample(len(x), float(x.mean()), std, t_interval(x))
+    std = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+    return Sample(len(x), float(x.mean()), std, *student(x).interval)
 
 
-def paired(values: pd.Series[float], baseline: pd.Series[float]) -> Paired | None:
-    """Compare two series, each indexed by seed, over their common seeds; None without such a seed."""
-    d = differences(values, baseline)
-    if not len(d):
-        return None
-    return Paired(len(d), float(d.mean()), t_interval(d), sign_flip_p(d))
+def student(values: Values) -> Student:
+    """Estimate the mean of values by their own spread."""
+    x = np.asarray(values, dtype=float)
+    error = float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
+    return Student(float(x.mean()), error, len(x) - 1)
 
 
-def pooled(rows: Sequence[pd.Series[float]]) -> Pooled | None:
-    """Fit `value = row + seed + noise` by least squares; a seed may be missing in a row.
+def pooled(rows: pd.DataFrame) -> tuple[float, int]:
+    """Fit `value = row + seed + noise`, over the seeds that all rows have.
+
+    With few seeds the spread of one difference is itself a lucky or unlucky draw; all rows together estimate it better,
+    if noise is alike in all. With two rows this is the paired t test.
 
     Args:
-        rows: The values of each row, indexed by seed.
+        rows: A column for each row, a line for each seed.
 
     Returns:
-        None where no degree of freedom, or no noise, is left.
+        The standard deviation of the noise, and its degrees of freedom; NaN and 0 where none is left.
     """
-    if not rows:
-        return None
-    values = np.concatenate([row.to_numpy(float) for row in rows])
-    of_row = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    seeds, of_seed = np.unique(np.concatenate([row.index for row in rows]), return_inverse=True)
-    design = np.hstack([np.eye(len(rows))[of_row], np.eye(len(seeds))[of_seed]])
-    effects, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
-    df = len(values) - int(rank)
-    squares = float(((values - design @ effects) ** 2).sum())
-    if df < 1 or squares <= _ROUNDING * float((values**2).sum()):
-        return None
-    return Pooled(float(np.sqrt(squares / df)), df)
+    values = rows.dropna().to_numpy(float)
+    seeds, columns = values.shape
+    df = (seeds - 1) * (columns - 1)
+    if df < 1:
+        return float("nan"), 0
+    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
+    return float(np.sqrt((residuals**2).sum() / df)), df
 
 
-def differences(values: pd.Series[float], baseline: pd.Series[float]) -> Floats:
-    """One difference per common seed, in the order of the seeds."""
-    return np.asarray((values - baseline).dropna().sort_index(), dtype=np.float64)
-
-
-def t_interval(x: Floats) -> Interval | None:
-    """Student's interval of the mean; None under `LEAST_PAIRS` values."""
-    from scipy.special import stdtrit
-
-    n = len(x)
-    if n < LEAST_PAIRS:
-        return None
-    half = float(stdtrit(n - 1, 0.975) * x.std(ddof=1) / np.sqrt(n))
-    return Interval(float(x.mean()) - half, float(x.mean()) + half)
-
-
-def sign_flip_p(differences: Floats) -> float:
+def sign_flip_p(values: Values) -> float:
     """Two-sided p of mean 0 under all 2^n sign flips; NaN for a single pair, and over `MOST_PAIRS`.
 
     The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
     """
+    differences = np.asarray(values, dtype=float)
     n, observed = len(differences), abs(float(differences.sum()))
     if not 1 < n <= MOST_PAIRS:
         return float("nan")
@@ -192,15 +146,20 @@ def _signed_sums(x: Floats) -> Floats:
     return sums
 
 
-def detectable(n: int, interval: Interval) -> float:
-    """The difference that a paired t test would find in four of five studies of n seeds with this interval.
+def sign_flips_detect(values: Values, level: float) -> float:
+    """Return the mean that a sign-flip test at this level finds with normal noise and power 0.8; inf where none is.
 
-    (The t quantile of 0.975 + that of 0.8) times the standard error, with n - 1 degrees of freedom: an approximation.
+    Where only differences of one sign reach the level: n of n have it with probability 0.8. Elsewhere as the t test
+    (approximation).
     """
-    from scipy.special import stdtrit
+    from scipy.special import ndtri
 
-    quantile = float(stdtrit(n - 1, 0.975))
-    return (quantile + float(stdtrit(n - 1, POWER))) * (interval.high - interval.low) / 2 / quantile
+    n = len(values)
+    if n < 2 or level < 2 / 2.0**n:
+        return float("inf")
+    if level < 4 / 2.0**n:
+        return float(ndtri(POWER ** (1 / n)) * np.std(values, ddof=1))
+    return student(values).detectable(level)
 
 
 def holm(p: Sequence[float]) -> list[float]:

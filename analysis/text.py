@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import TYPE_CHECKING
 
 import vitinit.initializers.errors as errors
-
-if TYPE_CHECKING:
-    from vitinit.analysis.stats import Interval
 
 one_line, count = errors.plain, errors.count
 
@@ -66,9 +62,9 @@ def number(value: float, digits: int = 2) -> str:
     return signed(value, digits).removeprefix("+")
 
 
-def interval_text(interval: Interval, digits: int = 2) -> str:
-    """Both ends."""
-    return f"[{number(interval.low, digits)}, {number(interval.high, digits)}]"
+def interval_text(low: float, high: float, digits: int = 2) -> str:
+    """Write both ends of an interval."""
+    return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def p_written(p: float) -> str:

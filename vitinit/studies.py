@@ -116,6 +116,7 @@ def run(
     *,
     sweep: Mapping[str, Any] | None = None,
     contrasts: Sequence[tuple[str, str] | Mapping[str, Any]] = (),
+    analysis: Mapping[str, str] | None = None,
     name: str | None = None,
     title: str | None = None,
     results: Path | str = LOCAL,
@@ -135,6 +136,7 @@ def run(
             given is that of `vit_micro` at 32 pixels with patch 4.
         sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
         contrasts: pairs of rows to be compared, or weighted contrasts as in a grid.
+        analysis: their interval, test and check, as in a grid. Default: Student's t.
         name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
         title: of its tables.
         results: folder for records.
@@ -153,7 +155,8 @@ def run(
         "seeds": seeds if isinstance(seeds, str) else list(seeds),
         **({"sweep": dict(sweep)} if sweep else {}),
     }
-    content = _plain({"rows": dict(rows), "contrasts": list(contrasts), "blocks": [block]})
+    registered = {"contrasts": list(contrasts), **({"analysis": dict(analysis)} if analysis else {})}
+    content = _plain({"rows": dict(rows), **registered, "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"

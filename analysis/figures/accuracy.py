@@ -8,7 +8,7 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, panels, present, side_by_side
 from vitinit.analysis.frame import Study
-from vitinit.analysis.tables.shared import own_bases
+from vitinit.analysis.rows import own_bases
 from vitinit.analysis.text import capitalised
 
 MOST = 8

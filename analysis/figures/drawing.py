@@ -11,7 +11,7 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
 from vitinit.analysis.registry import refuse
-from vitinit.analysis.tables.shared import check_baseline
+from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from vitinit.analysis.comparison import Comparison, compare
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import (
     Panels,
     finish,
+    intervals_of,
     lines,
     palette,
     panels,
     present,
     side_by_side,
-    t_interval,
     with_seeds,
 )
 from vitinit.analysis.frame import Study
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
+def over_numbers(
+    data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str], comparisons: Iterable[Comparison] = ()
+) -> Panels:
     """Draw means with intervals over a number, a panel per `column`, a line per `row`.
 
     Args:
@@ -34,11 +37,12 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
         y: Name of the values; of a gain, a line marks 0.
         title: Of the figure.
         rows: All rows, in their order.
+        comparisons: Those that are drawn, with intervals of their own.
     """
     data = data[["column", "row", "seed", "x", "value"]]
     grid = panels(data, data["column"], 2.5, side_by_side(data["column"].nunique(), 2), x=x, y=y, sharey=False)
     colours = palette(present(rows, data["row"]))
-    lines(data, "x", "value", "column", grid, colours, styled=True, interval=t_interval, log=True)
+    lines(data, "x", "value", "column", grid, colours, styled=True, interval=intervals_of(comparisons), log=True)
     for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)
@@ -54,8 +58,9 @@ def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
     if not (found := scaling(study)):
         return {}
-    sign = -1 if study.lower_is_better else 1
     data = found[1].dropna(subset="gain")
-    data = data.assign(row=data["label"] + " − " + data["over"], value=sign * data["gain"])
-    rows = dict.fromkeys(data["row"])
-    return {"scaling": over_numbers(data, found[0], gain_name(study), f"Gain over {found[0]}", rows)}
+    cells = data[["row", "base_row", "place"]].drop_duplicates()
+    gains = [compare(study, (row, over), at) for row, over, at in cells.itertuples(index=False)]
+    data = data.assign(row=data["label"] + " − " + data["over"], value=data["gain"])
+    rows, title = dict.fromkeys(data["row"]), f"Gain over {found[0]}"
+    return {"scaling": over_numbers(data, found[0], gain_name(study), title, rows, filter(None, gains))}

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from vitinit.analysis.comparison import Comparison
+
 STYLE = Path(__file__).with_name("matplotlibrc")
 WIDTH = 6.5
 """Inches of a figure as wide as a page."""
@@ -224,14 +226,12 @@ def lines(
     return grid
 
 
-def t_interval(values: pd.Series[float] | NDArray[Any]) -> tuple[float, float]:
-    """Return Student's 95 % interval of a mean; NaN under three values."""
-    import numpy as np
-
+def intervals_of(comparisons: Iterable[Comparison]) -> Callable[[Any], tuple[float, float]]:
+    """Return the 95 % intervals of comparisons by their values; Student's for other values."""
     from vitinit.analysis import stats
 
-    found = stats.t_interval(np.asarray(values, float))
-    return (found.low, found.high) if found else (math.nan, math.nan)
+    known = {tuple(comparison.by_seed): (comparison.low, comparison.high) for comparison in comparisons}
+    return lambda values: known.get(tuple(values)) or stats.student(values).interval
 
 
 def set_defaults(width: float | None = None, font: float | None = None) -> None:

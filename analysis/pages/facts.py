@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.analysis import frame, gains
+from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, choose
-from vitinit.analysis.gains import Contrast, label
-from vitinit.analysis.pages.difference import Difference
+from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
+from vitinit.analysis.rows import own_bases
+from vitinit.analysis.stats import Student
+from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
-from vitinit.analysis.tables.shared import own_bases
-from vitinit.analysis.text import number, p_equals
+from vitinit.analysis.text import number
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ class Facts:
         column: str | None = None,
         epoch: int = 0,
         seeds: Iterable[int] | None = None,
-        over_column: str | None = None,
         digits: int = 2,
-    ) -> Difference:
-        """Return a row minus another one, by seed; a gain is positive, in an error too.
+    ) -> Comparison:
+        """Return a row minus another one, by seed: with the interval and test of the grid, if that names it.
 
         Args:
             row: The first row.
@@ -75,42 +75,37 @@ class Facts:
             column: Column of both; None where each has one only.
             epoch: After which; 0 for the last.
             seeds: These only; None for all that both have.
-            over_column: Column of the second row where it is another one.
             digits: Decimals.
         """
-        first, second = self.by_seed(row, column, epoch), self.by_seed(over, over_column or column, epoch)
-        d = (-1 if self.study.lower_is_better else 1) * (first - second).dropna().sort_index()
         where = (f" on {column}" if column else "") + (f" after epoch {epoch}" if epoch else "")
-        return Difference(f"{row} − {over}{where}", d if seeds is None else d[d.index.isin(list(seeds))], digits)
+        self.by_seed(row, column, epoch)
+        self.by_seed(over, column, epoch)
+        place = self.place("difference", column, {place for place, its in self.study.cells if its == row})
+        found = compare(self.study, (row, over), place, epoch=epoch, seeds=seeds)
+        if not found:
+            raise VitinitError(f"study {self.name}: {row} and {over} have no seed in common{where}")
+        return replace(found, name=found.name + where, digits=digits)
 
-    def contrast(self, first: str, second: str, column: str | None = None) -> Contrast:
-        """Return the cell of a comparison that the grid named: p by Holm, pooled interval, detectable effect."""
-        tested, name = gains.contrasts(self.study).tested, label((first, second))
-        places = [place for its, place in tested if its == name]
-        if not places:
-            raise unknown_name(f"contrast of study {self.name}", name, {its for its, _ in tested})
-        return tested[name, self.place(f"contrast {name!r}", column, places)]
+    def contrast(self, name: str, column: str | None = None, epoch: int = 0) -> Comparison:
+        """Return a comparison of the grid by its name, `Mimetic − Kaiming uniform`; after an epoch, or the last."""
+        known = {contrast.name: contrast for contrast in self.study.contrasts}
+        if name not in known:
+            raise unknown_name(f"contrast of study {self.name}", name, known)
+        place = self.place(f"contrast {name!r}", column, [place for its, place in named(self.study) if its == name])
+        found = compare(self.study, known[name], place, epoch=epoch)
+        if not found:
+            raise VitinitError(f"study {self.name}: no run of contrast {name!r} was evaluated after epoch {epoch}")
+        return found
+
+    def contrasts(self, family: str | None = None) -> list[tuple[str, str]]:
+        """Return name and column of what the grid named and has an interval, of one family or of all."""
+        its = named(self.study).items()
+        return [key for key, comparison in its if comparison.verdict and family in (None, comparison.family)]
 
     @property
-    def contrasts(self) -> list[tuple[str, str, str]]:
-        """Comparisons that the grid named and that have an interval: first row, second row, column."""
-        tested = gains.contrasts(self.study).tested
-        pairs = [(*pair, column) for pair in self.study.contrasts for column in self.study.columns]
-        return [its for its in pairs if (cell := tested.get((label(its[:2]), its[2]))) and cell.against.interval]
-
-    def p(self, first: str, second: str, column: str | None = None) -> str:
-        """Return p of a comparison that the grid named: sign-flip test, Holm over all of them."""
-        return f"p {p_equals(self.contrast(first, second, column).p)}"
-
-    def planned(self, first: str, second: str, column: str | None = None) -> Difference:
-        """Return a named comparison with the pooled interval, for grids that name it as the primary one."""
-        return replace(self.gain(first, second, column), pooled=self.contrast(first, second, column).pooled)
-
-    def detectable(self, column: str | None = None) -> str:
-        """Return the smallest detectable effect of the comparisons that the grid named, in points."""
-        place = self.place("contrasts", column, self.study.columns)
-        tested = gains.contrasts(self.study).tested
-        return number(max(cell.detectable or 0 for (_, its), cell in tested.items() if its == place))
+    def method(self) -> list[str]:
+        """Sentences on interval, test, smallest detectable effect and check of the comparisons that the grid named."""
+        return method(self.study)
 
     def field(self, path: str, row: str | None = None, column: str | None = None, epoch: int | None = None) -> float:
         """Return a number of the records, averaged over runs, and over layers and heads where it is a list.
@@ -187,6 +182,11 @@ def spread(scores: Any, digits: int = 2) -> str:
     """Write the mean and the sample standard deviation of scores."""
     std = f" ± {np.std(scores, ddof=1):.{digits}f}" if len(scores) > 1 else ""
     return f"{number(float(np.mean(scores)), digits)}{std}"
+
+
+def detectable(n: int, std: float) -> float:
+    """Return the difference that a paired t test of n seeds finds, by the standard deviation of differences by seed."""
+    return Student(0, std / n**0.5, n - 1).detectable(LEVEL)
 
 
 def short(value: Any) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.pages.difference import Difference, holm, pooled_estimate
-from vitinit.analysis.pages.facts import Facts, short, spread
+from vitinit.analysis.comparison import unnamed
+from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written, signed
 from vitinit.initializers.errors import VitinitError
@@ -97,9 +97,8 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
     environment.filters |= {"fixed": number, "p": p_written}
     environment.globals |= {
-        "Difference": Difference,
-        "holm": holm,
-        "pooled_estimate": pooled_estimate,
+        "detectable": detectable,
+        "unnamed": unnamed,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
 from vitinit.analysis.registry import refuse
+from vitinit.analysis.rows import METRICS, check_baseline
 from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
-from vitinit.analysis.tables.shared import METRICS, check_baseline
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import FOLDER, publication
+from vitinit.analysis.rows import Key, baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.tables.notes import beside, compared_with, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.shared import Key, baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.analysis.text import count
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, context, numbers, read_in_part
+from vitinit.analysis.rows import Key, differing, skipped
 from vitinit.analysis.tables.render import template
-from vitinit.analysis.tables.shared import Key, differing, skipped
 from vitinit.analysis.tables.table import TableCell
 from vitinit.analysis.text import capitalised, count, one_line
 
@@ -94,12 +94,13 @@ def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
 
 
 def settings(study: Study) -> list[str]:
-    """Return model and epochs of the columns. Equal columns share a sentence; rows that differ are named."""
+    """Return model, epochs and optimiser of the columns. Equal columns share a sentence; rows that differ are named."""
     sentences: list[tuple[str, str]] = []
     warnings = []
     for column, group in study.runs.groupby("column", sort=False):
         rate = group["lr"].map(", learning rate {:g}".format) if group["lr"].nunique() > 1 else ""
-        texts = group["model"] + ", " + group["epochs"].map(lambda epochs: count(epochs, "epoch")) + rate
+        texts = group["model"] + ", " + group["epochs"].map(lambda epochs: count(epochs, "epoch"))
+        texts += ", " + group["optimizer"] + rate
         (first, _), *rest = _grouped(zip(texts, group["row"], strict=True)).items()
         images = " or ".join(f"{images:,}" for images in sorted(set(group["train_images"])))
         sentence = "; ".join([first, *(f"{', '.join(rows)}: {text}" for text, rows in rest)])

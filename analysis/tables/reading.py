@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from vitinit.analysis.gains import LEVEL
-from vitinit.analysis.stats import Interval, detectable
 from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import count, signed
 
@@ -20,26 +19,19 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
 
     Args:
         table: main table of a study.
-        named: table of the contrasts that its grid names; if given, sentences are on these alone, and by their p.
+        named: table of the contrasts that its grid names; if given, sentences are on these alone.
     """
     compared = (named or table).numbers.dropna(subset="difference")
-    if table.study.lower_is_better:  # the sentences speak of gains
-        return []
-    tested = named is not None and any(head == "p" for _, head in named.heads)
-    how = f"Holm-corrected p < {LEVEL}" if tested else "uncorrected 95 % intervals"
+    how = "comparisons of the grid" if named else "uncorrected 95 % intervals"
     lines = []
     for column, its in list(compared.groupby("column", sort=False))[:SHOWN]:
-        shown = its["p_holm"] < LEVEL if tested else (its["difference_low"] > 0) | (its["difference_high"] < 0)
-        of = its[shown].sort_values("difference", ascending=False)
-        gains, losses = of[of["difference"] > 0], of[of["difference"] < 0]
+        of = its.sort_values("difference", ascending=False)
+        gains, losses = of[of["verdict"] == "above"], of[of["verdict"] == "below"]
         text = f"On {column}, gains ({how}): {_named(gains)}; losses: {_named(losses[::-1])}."
-        sizes = [
-            detectable(int(n), Interval(low, high))
-            for n, low, high in its[["pairs", "difference_low", "difference_high"]].dropna().itertuples(index=False)
-        ]
-        if sizes:
-            ends = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (min(sizes), max(sizes))))
-            text += f" {count(int(its['pairs'].max()), 'seed')} can show {ends} points (t test, power 0.8)."
+        sizes = its.dropna(subset="difference_low")["detectable"]
+        if len(sizes) and math.isfinite(sizes.max()):
+            ends = " to ".join(dict.fromkeys(f"{size:.1f}" for size in (sizes.min(), sizes.max())))
+            text += f" {count(int(its['pairs'].max()), 'seed')} can show {ends} points (power 0.8)."
         lines.append(text)
     return lines
 

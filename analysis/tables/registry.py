@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.registry import LAST, blaming
-from vitinit.analysis.tables.shared import check_baseline
+from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.tables.table import Asked, Table
 from vitinit.initializers.errors import unknown_name
 from vitinit.initializers.plugins import Registry

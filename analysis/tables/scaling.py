@@ -8,10 +8,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from vitinit.analysis.comparison import compare, unnamed
 from vitinit.analysis.frame import Study
+from vitinit.analysis.rows import METRICS
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.shared import METRICS
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.benchmark.records.record import RunRecord
 
@@ -52,7 +53,7 @@ def _series(study: Study, axis: str, metric: str) -> pd.DataFrame:
         base=[run.spec.base.model_dump_json() for run in done],
         method=[run.spec.method.model_dump_json() if run.spec.method else "" for run in done],
     )
-    runs["x"] = [AXES[axis](run) for run in done]
+    runs["x"], runs["place"] = [AXES[axis](run) for run in done], runs["column"]
     if axis == "training images":
         runs["column"] = [run.spec.dataset.model_copy(update={"train_size": None}).label for run in done]
     runs["series"] = runs.groupby(["column", "base", "method"], sort=False).ngroup()
@@ -74,7 +75,8 @@ def _series(study: Study, axis: str, metric: str) -> pd.DataFrame:
         label=runs["series"].map(labels), over=runs["of"].map(labels).mask(itself), of=runs["of"].mask(itself)
     )
     runs = runs.merge(base, on=["of", "x", "seed"], how="left")
-    return runs.assign(gain=runs["score"] - runs["base_score"])
+    sign = -1 if study.lower_is_better else 1
+    return runs.assign(gain=sign * (runs["score"] - runs["base_score"]))
 
 
 def common_label(rows: list[str], axis: str) -> str:
@@ -92,7 +94,7 @@ def table(asked: Asked) -> Table:
     import numpy as np
     import pandas as pd
 
-    from vitinit.analysis.stats import paired, sample
+    from vitinit.analysis.stats import sample
 
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
@@ -106,13 +108,16 @@ def table(asked: Asked) -> Table:
             bases[row] = its["over"].iloc[0] + f", {place}" * several
         for x in sorted(set(runs["x"])):
             here = its[its["x"] == x].set_index("seed")
-            pair = paired(here["score"], here["base_score"].dropna())
-            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(here["score"]), pair)
+            gain, paired = None, here.dropna(subset="gain")
+            if len(paired):
+                row_here, over, column = paired.iloc[0][["row", "base_row", "place"]]
+                gain = compare(study, (row_here, over), column, metric=asked.metric)
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(here["score"]), gain)
         gained, slope = its.pivot(index="seed", columns="x", values="gain").dropna(axis=1, how="all"), TableCell()
         if len(gained.columns) >= LEAST_VALUES and len(gained := gained.dropna()):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))
             by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
-            slope = TableCell(sample(by_seed), paired(by_seed, 0 * by_seed), signed=True)
+            slope = TableCell(sample(by_seed), unnamed(row, by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
     gains = runs.dropna(subset="gain")
     notes = [

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from vitinit.analysis.comparison import Comparison
 from vitinit.analysis.frame import Study
-from vitinit.analysis.gains import Contrast, written
 from vitinit.analysis.published import Published
-from vitinit.analysis.tables.shared import Key
-from vitinit.analysis.text import count, interval_text, number, one_line, p_written, signed
+from vitinit.analysis.rows import Key
+from vitinit.analysis.text import count, number, one_line, p_written, signed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Interval, Paired, Sample
+    from vitinit.analysis.stats import Sample
 
 DAGGER = "†"
 NOTHING = "–"
 """In place of our number."""
 GAIN = "gain [95 %]"
-PARTS = ("paper", GAIN, "paper's gain", "p", "pooled [95 %]", "pooled p")
+PARTS = ("paper", GAIN, "paper's gain", "p")
 """Parts of a column behind our numbers; one that no row has is left out."""
 NUMBERS = (
     *("row", "column", "n", "mean", "std", "low", "high", "best"),
-    *("baseline", "pairs", "difference", "difference_low", "difference_high", "p", "p_holm"),
-    *("published", "published_paper", "published_table", "published_difference"),
-    *("switch", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"),
+    *("baseline", "pairs", "difference", "difference_low", "difference_high", "verdict"),
+    *("p", "test", "family", "check", "detectable"),
+    *("published", "published_paper", "published_table", "published_difference", "switch"),
 )
 """Columns of a table's CSV."""
 
@@ -54,10 +54,8 @@ class TableCell:
     """Our numbers and the paper's for one row and column; None where there is none."""
 
     ours: Sample | None = None
-    against: Paired | None = None
-    """Ours minus that of its base, or of the one baseline."""
-    test: Contrast | None = None
-    """Tests of `against`, where the grid names the comparison."""
+    against: Comparison | None = None
+    """Ours minus that of its base, or of the one baseline; or what the grid names."""
     best: bool = False
     """The best of its column, or without a detectable difference from it: the interval of that contains 0."""
     published: Published | None = None
@@ -72,55 +70,49 @@ class TableCell:
     @property
     def excludes_published(self) -> bool:
         """The interval of our mean does not contain the published number."""
-        interval = self.ours.interval if self.ours else None
-        return interval is not None and self.published is not None and self.published.value not in interval
+        if not self.ours or not self.published:
+            return False
+        return self.ours.low > self.published.value or self.ours.high < self.published.value
 
     def texts(self, usual: int, digits: int, gains: bool) -> dict[str, str]:
         """Return the text of each part that the cell has; of our own number by the name `ours`."""
-        ours, pair, test, papers = self.ours, self.against, self.test, self.published_difference
+        ours, comparison, papers = self.ours, self.against, self.published_difference
         found = {"ours": NOTHING}
         if self.switch is not None:
             found["ours"] = "✓" if self.switch else "✗"
         elif ours:
             mean = (signed if self.signed else number)(ours.mean, digits)
-            spread = "" if ours.std is None else f" ± {ours.std:.{digits}f}"
+            spread = "" if ours.n == 1 else f" ± {ours.std:.{digits}f}"
             found["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
         if self.published:
             found["paper"] = f"{self.published.value:.{digits}f}"
         if papers is not None and gains:
             found["paper's gain"] = signed(papers, digits)
-        if gains and pair:
-            gain = written(pair.mean, pair.interval, digits) if pair.interval else signed(pair.mean, digits)
-            found[GAIN] = gain + _of(pair.n, ours.n if ours else pair.n)
-        if gains and test:
-            found |= {"p": p_written(test.p)} if test.could_show else {}
-            if test.pooled and test.pooled_p is not None:
-                found |= {"pooled [95 %]": interval_text(test.pooled, digits), "pooled p": p_written(test.pooled_p)}
+        if gains and comparison:
+            gain = replace(comparison, digits=digits).short
+            found[GAIN] = gain + _of(comparison.n, ours.n if ours else comparison.n)
+            if comparison.test != "none":
+                found["p"] = p_written(comparison.p)
         return found
 
     def numbers(self, base: str | None) -> dict[str, Any]:
         """Return every number by its name in `NUMBERS`."""
         found: dict[str, Any] = {"published_difference": self.published_difference, "switch": self.switch}
         if ours := self.ours:
-            found |= {"n": ours.n, "mean": ours.mean, "std": ours.std, "best": self.best} | _ends("", ours.interval)
-        if pair := self.against:
-            found |= {"baseline": base and one_line(base), "pairs": pair.n, "difference": pair.mean}
-            found |= _ends("difference_", pair.interval)
-        if test := self.test:
-            found |= {"p": test.against.p, "p_holm": test.p, "pooled_p_holm": test.pooled_p}
-            found |= {"detectable": test.detectable} | _ends("pooled_", test.pooled)
+            found |= {**vars(ours), "best": self.best}
+        if comparison := self.against:
+            found |= {name: getattr(comparison, name) for name in ("verdict", "p", "test", "family", "check")}
+            found |= {"baseline": base and one_line(base), "pairs": comparison.n, "difference": comparison.mean}
+            found |= {"difference_low": comparison.low, "difference_high": comparison.high}
+            found |= {"detectable": comparison.detectable}
         if paper := self.published:
             found |= {"published": paper.value, "published_paper": paper.publication.paper}
             found["published_table"] = paper.table
-        return {name: int(its) if type(its) is bool else its for name, its in found.items() if its is not None}
+        return {name: int(its) if type(its) is bool else its for name, its in found.items() if its not in (None, "")}
 
 
 def _of(n: int, usual: int) -> str:
     return "" if n == usual else f" (n={n})"
-
-
-def _ends(prefix: str, interval: Interval | None) -> dict[str, float]:
-    return {f"{prefix}low": interval.low, f"{prefix}high": interval.high} if interval else {}
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,9 @@ from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 PARTS = ("dataset", "model", "recipe")
 MOST_RUNS = 100_000
+POOLED = ("length", "convit-anatomy")
+"""Grids that registered intervals and tests with the noise of all rows; a test of spreads before a test is one more
+choice, so no new grid has them."""
 Values = dict[str, dict[str, Any]]
 """Values that a sweep or `--set` gives to fields, by part of a run."""
 
@@ -62,6 +65,8 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
     content = _with_content(read(path), path.parent)
     file = parsed(GridFile, content, f"grid file {path}")
+    if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
+        raise VitinitError(f"grid file {path}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
     study = normalize("NFC", path.stem)

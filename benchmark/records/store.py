@@ -84,12 +84,16 @@ class Layout(Registered):
     """What the grid consists of now: the row of every run, by its run_id at seed 0. Empty where it was not put down."""
 
     def before(self, other: Layout) -> Layout:
-        """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own."""
+        """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own.
+
+        Of two contrasts of one name it is this one's. The analysis is that of the first that names contrasts: it judges
+        all of them.
+        """
         names = {contrast.name for contrast in self.contrasts}
         return Layout(
             rows=list(dict.fromkeys(self.rows + other.rows)),
             contrasts=[*self.contrasts, *(contrast for contrast in other.contrasts if contrast.name not in names)],
-            analysis=self.analysis,
+            analysis=(self if self.contrasts else other).analysis,
             columns=self.columns or other.columns,
             title=self.title or other.title,
             runs=self.runs or other.runs,

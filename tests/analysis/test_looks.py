@@ -8,9 +8,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from vitinit.analysis import standing
+from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.stats import sign_flip_p
 from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Look, Looks, read
 from vitinit.initializers.errors import VitinitError
@@ -60,7 +62,7 @@ def test_the_product_decides_as_the_simulation_does() -> None:
     for study, expected in zip(first[:200], shown(first[:200]), strict=True):
         taken = None
         for n, level in PLAN:
-            taken = standing.compare(study[:n], level, 1e-12, taken)
+            taken = standing.judge(unnamed("", pd.Series(study[:n])), level, 1e-12, taken)
         assert taken
         assert (taken.says in ("gain", "loss")) == expected
         assert taken.p == pytest.approx(sign_flip_p(study))
@@ -74,7 +76,7 @@ def test_an_excluded_gain_is_excluded_wrongly_in_at_most_one_study_in_twenty() -
         looks = Looks(tier="quick", worth=0.25, seeds=list(range(12)))
         for n, level in PLAN:
             before = looks.taken[-1].base if looks.taken else None
-            look = Look(n=n, base=standing.compare(study[:n], level, looks.worth, before))
+            look = Look(n=n, base=standing.judge(unnamed("", pd.Series(study[:n])), level, looks.worth, before))
             looks = looks.model_copy(update={"taken": [*looks.taken, look]})
             if looks.target is None:
                 break

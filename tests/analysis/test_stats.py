@@ -8,7 +8,6 @@ import pytest
 from scipy import stats as scipy_stats
 
 from vitinit.analysis import stats
-from vitinit.analysis.stats import Interval
 
 RNG = np.random.default_rng(3)
 
@@ -34,12 +33,9 @@ def test_sign_flips_against_scipy(n, shift):
 
 def test_the_least_p_is_that_of_differences_of_one_sign_and_of_one_pair_or_over_40_there_is_none():
     for n in (2, 3, 5, 6, 10, 40):
-        pair = stats.paired(series(range(1, n + 1)), series([0] * n))
-        assert pair.p == pytest.approx(pair.least_p) == pytest.approx(2 / 2**n)
-    for n in (1, 41):
-        pair = stats.paired(series(range(1, n + 1)), series([0] * n))
-        assert np.isnan([pair.p, pair.least_p]).all()
-    assert stats.holm([0.01, pair.p, 0.02]) == pytest.approx([0.03, pair.p, 0.04], nan_ok=True)
+        assert stats.sign_flip_p(range(1, n + 1)) == pytest.approx(2 / 2**n)
+    assert np.isnan([stats.sign_flip_p(range(1, n + 1)) for n in (1, 41)]).all()
+    assert stats.holm([0.01, np.nan, 0.02]) == pytest.approx([0.03, np.nan, 0.04], nan_ok=True)
     assert stats.sign_flip_p(np.zeros(4)) == 1
     assert stats.sign_flip_p(np.array([0.1, 0.2, 0.3])) == 2 / 2**3, "added in another order, 0.6 is less"
 
@@ -51,37 +47,37 @@ def test_holm_by_hand():
     assert stats.holm([]) == []
 
 
-def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand():
+def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand_at_the_seeds_that_all_have():
     # Row means 2, 5, 5, seed means 3, 5, grand mean 4: residuals 1, 0, 1, four squares of 1 over 2 degrees of freedom.
-    rows = [series([2.0, 2.0]), series([4.0, 6.0]), series([3.0, 7.0])]
-    noise = stats.pooled(rows)
-    assert (noise.std, noise.df) == (pytest.approx(np.sqrt(2)), 2)
-    pair = stats.paired(rows[1], rows[0])
-    half = scipy_stats.t.ppf(0.975, 2) * np.sqrt(2) * np.sqrt(2 / 2)
-    assert noise.interval(pair) == Interval(pytest.approx(3 - half), pytest.approx(3 + half))
-    quantiles = scipy_stats.t.ppf(0.975, 2) + scipy_stats.t.ppf(0.8, 2)
-    assert noise.detectable(8) == pytest.approx(quantiles * np.sqrt(2) * np.sqrt(2 / 8))
-    assert stats.detectable(3, noise.interval(pair)) == pytest.approx(quantiles * np.sqrt(2))
+    rows = {"a": series([2.0, 2.0]), "b": series([4.0, 6.0]), "c": series([3.0, 7.0, 90.0])}
+    assert stats.pooled(pd.DataFrame(rows)) == (pytest.approx(np.sqrt(2)), 2)
+    ours, theirs = series(RNG.normal(1, size=6)), series(RNG.normal(size=6))
+    std, df = stats.pooled(pd.DataFrame({"ours": ours, "theirs": theirs}))
+    estimate = stats.Student((ours - theirs).mean(), std * np.sqrt(2 / 6), df)
+    expected = scipy_stats.ttest_rel(ours, theirs)
+    assert (df, estimate.p) == (5, pytest.approx(expected.pvalue)), "of two rows it is the paired t test"
+    assert estimate.interval == tuple(map(pytest.approx, expected.confidence_interval(0.95)))
+    assert stats.pooled(pd.DataFrame({"ours": ours}))[1] == 0
 
 
-def test_one_degree_of_freedom_is_enough_to_pool():
-    noise = stats.pooled([series([1.0, 2.0]), series([4.0, 9.0])])  # differences 3 and 7, of standard deviation sqrt(8)
-    assert (noise.std, noise.df) == (pytest.approx(2.0), 1)
+def test_student_against_scipy_and_where_all_values_are_equal():
+    x = RNG.normal(1, size=5)
+    expected = scipy_stats.ttest_1samp(x, 0)
+    assert stats.student(x).p == pytest.approx(expected.pvalue)
+    assert stats.student(x).interval == tuple(map(pytest.approx, expected.confidence_interval(0.95)))
+    assert [stats.student([value] * 3).p for value in (0.0, 2.0)] == [1, 0]
+    assert np.isnan([*stats.student([1.0, 2.0]).interval, stats.sample([5.0]).std]).all(), "two seeds have none"
 
 
-def test_pooled_over_two_rows_it_is_the_paired_t_test_over_common_seeds():
-    ours, theirs = series(RNG.normal(1, size=6), [0, 1, 2, 3, 4, 9]), series(RNG.normal(size=6), [0, 1, 2, 3, 4, 7])
-    noise, pair = stats.pooled([ours, theirs]), stats.paired(ours, theirs)
-    expected = scipy_stats.ttest_rel(ours[:5], theirs[:5])
-    assert (noise.df, noise.p(pair)) == (4, pytest.approx(expected.pvalue))
-    assert noise.interval(pair) == Interval(*map(pytest.approx, expected.confidence_interval(0.95)))
-    assert stats.pooled([ours]) is stats.pooled([]) is stats.pooled([ours, ours]) is None
-
-
-def test_pairs_are_those_of_one_seed():
-    ours, theirs = series([3.0, 1.0, 7.0, 90.0], [2, 0, 1, 7]), series([0.5, 5.0, 1.0, 10.0], [0, 1, 2, 5])
-    pair = stats.paired(ours, theirs)
-    assert (pair.n, pair.mean) == (3, pytest.approx((0.5 + 2.0 + 2.0) / 3))
-    assert stats.paired(series([1.0], [0]), series([1.0], [1])) is None
-    assert stats.paired(series([1, 2]), series([0, 0])).interval is None
-    assert stats.sample([5.0]) == stats.Sample(1, 5.0, None, None)
+@pytest.mark.parametrize(("n", "level"), [(8, 0.05 / 4), (8, 0.05), (12, 0.05 / 5)])
+def test_the_smallest_effect_that_a_test_detects_is_found_by_four_studies_of_five(n, level):
+    flips = np.array(np.meshgrid(*[[1, -1]] * n)).reshape(n, -1)
+    noise = RNG.normal(size=(1000, n))
+    spread = RNG.normal(size=n)
+    spread = (spread - spread.mean()) / spread.std(ddof=1)  # a standard deviation of 1
+    shifted = noise + stats.sign_flips_detect(spread, level)
+    p = (np.abs(shifted @ flips) >= np.abs(shifted.sum(1, keepdims=True)) - 1e-9).mean(1)
+    assert (p <= level).mean() == pytest.approx(0.8, abs=0.045)
+    by_t = scipy_stats.ttest_1samp(noise + stats.student(spread).detectable(level), 0, axis=1).pvalue
+    assert (by_t <= level).mean() == pytest.approx(0.8, abs=0.045)
+    assert stats.sign_flips_detect(spread[:4], level) == np.inf

@@ -14,14 +14,16 @@ import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import done, failed, respecified, several, skipped, write
 
+from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import load
-from vitinit.analysis.gains import contrasts
+from vitinit.analysis.pages.render import page
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown, to_part
 from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import escape_latex, escape_markdown
 from vitinit.benchmark.records.store import Layout, Store
+from vitinit.initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
@@ -112,15 +114,51 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     ours = [43.0, 43.5, 45.0, 46.0, 46.0, 48.5, 49.0, 50.0]
     several(tmp_path, {"Kaiming uniform": range(40, 48), "Mimetic": ours, "Imp.-3": [40.5, *range(40, 47)]})
     contrasted = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), ("Imp.-5", "Mimetic")]
-    Store(tmp_path).write_layout("small", Layout(contrasts=contrasted, columns=["cifar10", "svhn"]))
+    analysis = {"test": "sign_flip"}
+    Store(tmp_path).write_layout("small", Layout(contrasts=contrasted, columns=["cifar10", "svhn"], analysis=analysis))
     study = load([tmp_path])
-    found = contrasts(study)
-    assert (found.size, found.tested["Mimetic − Kaiming uniform", "cifar10"].p) == (6, pytest.approx(6 * 2 / 256))
-    said = note(build(study, "small_contrasts"), "p: exact")
-    assert "over 6 comparisons, which the grid names, 4 without runs yet;" in said
-    assert not build(study).numbers["p"].notna().any(), "p is in the table of contrasts alone"
+    found = named(study)["Mimetic − Kaiming uniform", "cifar10"]
+    assert (found.size, found.p) == (6, pytest.approx(6 * 2 / 256))
+    assert "Holm over 6 comparisons that the grid names, 4 without runs yet." in note(
+        build(study, "small_contrasts"), "Intervals:"
+    )
     write(tmp_path, done("Kaiming uniform", dataset="digits"), skipped("Mimetic", dataset="digits"))
-    assert contrasts(load([tmp_path])).size == 4, "on digits two of the three have a row that was skipped"
+    found = named(load([tmp_path]))["Mimetic − Kaiming uniform", "cifar10"]
+    assert found.size == 4, "on digits two of the three have a row that was skipped"
+
+
+def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path: Path) -> None:
+    """Also where other rows have no spread; the interval of the second excludes 0, and its corrected p does not."""
+    tops = {
+        "Kaiming uniform": [40.0, 42.0, 44.0, 46.0],
+        "Mimetic": [41.0, 43.4, 44.2, 47.5],
+        "Imp.-3": [40.8, 41.5, 44.9, 45.0],
+    }
+    several(tmp_path, {row: [[first - 9, first] for first in values] for row, values in tops.items()})
+    several(tmp_path, {"Imp.-5": [100.0] * 4, "Trunc normal": [100.0] * 4})
+    weights = {"Mimetic": 1, "Kaiming uniform": -1, "Imp.-3": -1, "Imp.-5": 1}
+    contrasts = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), {"name": "both", "weights": weights}]
+    Store(tmp_path).write_layout("small", Layout(contrasts=contrasts))
+    study = load([tmp_path])
+    gains = [ours - theirs for ours, theirs in zip(tops["Mimetic"], tops["Kaiming uniform"], strict=True)]
+    test = scipy_stats.ttest_1samp(gains, 0)
+    sums = pd.DataFrame(tops).assign(**{"Imp.-5": 100}) @ pd.Series(weights).reindex([*tops, "Imp.-5"])
+    first = 3 * scipy_stats.ttest_1samp(sums, 0).pvalue
+    found = compare(study, ("Mimetic", "Kaiming uniform"), "cifar10")
+    assert found
+    assert (found.low, found.high) == tuple(map(pytest.approx, test.confidence_interval()))
+    assert (found.p, found.verdict) == (pytest.approx(max(first, 2 * test.pvalue)), "unconfirmed")
+    turned = compare(study, ("Kaiming uniform", "Mimetic"), "cifar10")
+    assert turned
+    assert (turned.low, turned.high, turned.p) == (-found.high, -found.low, found.p)
+    for ending, row, column in (("", "Mimetic", "cifar10"), ("_contrasts", found.name, "cifar10")):
+        its = cell(build(study, "small" + ending), row, column)
+        assert [its[name] for name in ("difference_low", "difference_high", "p")] == [found.low, found.high, found.p]
+    assert cell(build(study, "small_epochs"), found.name, "epoch 2")["p"] == found.p
+    assert "p" not in cell(build(study, "small_epochs"), found.name, "epoch 1"), "the grid names the last epoch"
+    assert f"{found.name}: {found}, {found.p_text}: not shown, as it fails its test." in page(study)
+    with pytest.raises(VitinitError, match="is above; the records give .*, p = 0.0"):
+        _ = found.above
 
 
 # --- formats ---
@@ -195,7 +233,7 @@ def test_the_command_prints_a_reading_of_three_columns_and_names_three_rows(tmp_
         return f"by {statistics.mean(differences):+.2f} (95 % CI {ends})".replace("-", "−")
 
     few = f"Mimetic {gain(5, 6, 7)}; losses: Imp.-3 {gain(-2, -3, -2)}. 3 seeds can show 1.8 to 3.1 points"
-    assert f"On cifar10, gains (uncorrected 95 % intervals): {few} (t test, power 0.8)." in printed
+    assert f"On cifar10, gains (uncorrected 95 % intervals): {few} (power 0.8)." in printed
     first = f"C {gain(12, 10, 11)}, B {gain(11, 10, 11)}, A {gain(10, 10, 11)}, 1 more"
     losses = f"D {gain(-5, -5, -5.5)}, Imp.-3 {gain(-2, -3, -2)}"
     assert f"On digits, gains (uncorrected 95 % intervals): {first}; losses: {losses}." in printed

@@ -35,7 +35,7 @@ PROBED = (*SHOWN, "convit-anatomy", "long-range-small", "segmentation-small")
 NUMBERS = ("n", "mean", "std", "published", "published_difference", "switch")
 INTERVALS = ["low", "high", "pairs", "difference", "difference_low", "difference_high"]
 """Further fields of all tables."""
-TESTS = ["p", "p_holm", "pooled_low", "pooled_high", "pooled_p_holm", "detectable"]
+TESTS = ["p", "check", "detectable"]
 """Fields of the comparisons that a grid names."""
 PRECISION = {"tables.json": 1e-8, "curves.json": 6e-5}
 """By file: how far, relatively, a number may be from that of another processor, or of one with five digits."""

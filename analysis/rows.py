@@ -1,4 +1,4 @@
-"""Parts of all tables: the rows, bases and values of a study."""
+"""Rows of a study: their values by seed, bases and placebos, and what else differs between two of them."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
         raise unknown_name("baseline row", baseline, rows)
 
 
-@lru_cache(maxsize=4)
-def values_by_seed(study: Study, metric: str) -> Values:
-    """Return the scores of the finished runs, by row and column."""
-    groups = study.runs.groupby(["row", "column"])
-    return {(str(row), str(column)): group.set_index("seed")[METRICS[metric]] for (row, column), group in groups}
+@lru_cache(maxsize=16)
+def values_by_seed(study: Study, metric: str = "last", epoch: int = 0) -> Values:
+    """Return the scores of the finished runs, by row and column: after an epoch, or (0) by the metric."""
+    scores = study.epochs[study.epochs["epoch"] == epoch] if epoch else study.runs
+    name = METRICS["last" if epoch else metric]
+    groups = scores.groupby(["row", "column"])
+    return {(str(row), str(column)): group.set_index("seed")[name] for (row, column), group in groups}
 
 
 def own_bases(study: Study) -> dict[str, str]:
@@ -62,6 +64,19 @@ def own_bases(study: Study) -> dict[str, str]:
         if others:
             found[row] = min(others, key=lambda other: len(differing(study, row, other)))
     return found
+
+
+def placebos(study: Study) -> dict[str, tuple[str, str]]:
+    """Return for each placebo the row that it is of, over the same base and model, and the property that it keeps."""
+    specs = {row: study.examples[row, None] for row in study.rows}
+    return {
+        row: (other, spec.method.params["keep"])
+        for row, spec in specs.items()
+        if spec.method and spec.method.name == "placebo"
+        for other, its in specs.items()
+        if its.method and spec.method.params["of"] == {"name": its.method.name, **its.method.params}
+        if (its.base, its.model) == (spec.base, spec.model)
+    }
 
 
 def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:

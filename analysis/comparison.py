@@ -1,0 +1,280 @@
+"""One comparison, one verdict: a difference by seed, its interval, and the p of the test that its grid names.
+
+Tables, figures, pages, report, board and `rank` take comparisons from `compare`; nothing else computes one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vitinit.analysis import stats
+from vitinit.analysis.rows import Key, skipped, values_by_seed
+from vitinit.analysis.text import interval_text, number, p_equals, signed
+from vitinit.benchmark.contrasts import Contrast
+from vitinit.initializers.errors import VitinitError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from vitinit.analysis.frame import Study
+
+LEVEL = 0.05
+"""Level of the tests, after correction."""
+MAIN = "main"
+"""Family of contrasts that name none: `pooled` and a check are for it alone, other families have Student's t."""
+TESTS = {"t": "Student's t", "pooled": "Student's t with the noise of all rows", "sign_flip": "exact sign flips"}
+"""Intervals and tests by the name that a grid gives them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Weighted sum of rows by seed, in points, such as one row minus another; a gain is positive, in an error too.
+
+    A template states a claim by the property it uses: `.above` fails where the records do not bear it, so a page whose
+    records no longer bear its sentences is not written.
+    """
+
+    name: str
+    by_seed: pd.Series[float]
+    estimate: stats.Student
+    test: str = "none"
+    """Test that the grid names: `t`, `pooled` or `sign_flip`; `none` of an unnamed comparison, which has no p."""
+    family: str = ""
+    """Family of named comparisons; empty of an unnamed one."""
+    size: int = 1
+    """Comparisons of its family, those without runs yet included: p is corrected for so many."""
+    p: float = math.nan
+    """Two-sided, corrected by Holm within the family."""
+    check: float = math.nan
+    """p of the check that the grid promised, corrected likewise; it decides nothing."""
+    digits: int = 2
+
+    @property
+    def n(self) -> int:
+        """Seeds that all rows have."""
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return self.estimate.mean
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval; NaN under three seeds."""
+        return self.estimate.interval[0]
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self.estimate.interval[1]
+
+    @property
+    def detectable(self) -> float:
+        """Smallest effect that the test finds with power 0.8, corrected as the smallest p of its family is."""
+        return self.detects(LEVEL / self.size)
+
+    def detects(self, level: float) -> float:
+        """Return the smallest effect that the test finds with power 0.8 at a level."""
+        if self.test == "sign_flip":
+            return stats.sign_flips_detect(self.by_seed, level)
+        return self.estimate.detectable(level)
+
+    @property
+    def verdict(self) -> str:
+        """`above`, `below`, `undetected`; `unconfirmed` if the interval excludes 0 and p > 0.05; empty without both."""
+        if self.low <= 0 <= self.high:
+            return "undetected"
+        if math.isnan(self.low) or (self.test != "none" and math.isnan(self.p)):
+            return ""
+        if self.p > LEVEL:
+            return "unconfirmed"
+        return "above" if self.low > 0 else "below"
+
+    @property
+    def above(self) -> str:
+        """Size of a gain: `2.20 points (95 % CI 1.79 to 2.60)`."""
+        return self._claimed("above", f"{number(self.mean, self.digits)} points ({self._ends()})")
+
+    @property
+    def below(self) -> str:
+        """Size of a loss, without its sign."""
+        return self._claimed("below", f"{number(-self.mean, self.digits)} points ({(self * -1)._ends()})")
+
+    @property
+    def undetected(self) -> str:
+        """Difference whose interval contains 0: `−0.11, 95 % CI −0.87 to 0.66`."""
+        return self._claimed("undetected", f"{signed(self.mean, self.digits)}, {self._ends()}")
+
+    @property
+    def unconfirmed(self) -> str:
+        """Difference whose interval excludes 0, and that fails its test: `+0.73, 95 % CI 0.03 to 1.44, p = 0.084`."""
+        return self._claimed("unconfirmed", f"{signed(self.mean, self.digits)}, {self._ends()}, {self.p_text}")
+
+    @property
+    def every(self) -> str:
+        """The words `at every seed`, of differences of one sign."""
+        if not ((self.by_seed > 0).all() or (self.by_seed < 0).all()):
+            raise self._unborne("of one sign at every seed")
+        return "at every seed"
+
+    @property
+    def p_text(self) -> str:
+        """Its p: `p = 0.031`."""
+        if self.test == "none":
+            raise VitinitError(f"{self.name}: no test of it is named by the grid")
+        return f"p {p_equals(self.p)}"
+
+    @property
+    def short(self) -> str:
+        """For a cell of a table: `+2.20 [1.79, 2.60]`."""
+        return written(self.mean, self.low, self.high, self.digits)
+
+    def __str__(self) -> str:
+        if math.isnan(self.low):
+            raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
+        return f"{signed(self.mean, self.digits)} ({self._ends()})"
+
+    def __add__(self, other: Comparison) -> Comparison:
+        return unnamed(f"({self.name}) + ({other.name})", self.by_seed + other.by_seed, self.digits)
+
+    def __sub__(self, other: Comparison) -> Comparison:
+        return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
+
+    def __mul__(self, factor: float) -> Comparison:
+        estimate = replace(self.estimate, mean=factor * self.mean, error=abs(factor) * self.estimate.error)
+        return replace(self, name=f"{factor:g} ({self.name})", by_seed=factor * self.by_seed, estimate=estimate)
+
+    def _ends(self) -> str:
+        return f"95 % CI {number(self.low, self.digits)} to {number(self.high, self.digits)}"
+
+    def _claimed(self, verdict: str, text: str) -> str:
+        if self.verdict != verdict:
+            raise self._unborne(verdict)
+        return text
+
+    def _unborne(self, claim: str) -> VitinitError:
+        found = self.short + ("" if self.test == "none" else f", {self.p_text}")
+        return VitinitError(
+            f"the page says that {self.name} is {claim}; the records give {found}. Change the sentence in the template"
+        )
+
+
+def compare(
+    study: Study,
+    contrast: Contrast | tuple[str, str],
+    column: str,
+    *,
+    epoch: int = 0,
+    seeds: Iterable[int] | None = None,
+    metric: str = "last",
+) -> Comparison | None:
+    """Compare rows of one column by seed; None where a row has no runs, or no seed is common to all.
+
+    What the grid names has the grid's interval and test, after the last epoch and over all seeds. All else has
+    Student's interval and no p.
+
+    Args:
+        study: The records.
+        contrast: Weights of rows, or two rows: the first minus the second.
+        column: Of all rows.
+        epoch: After which; 0 for the last.
+        seeds: These only; None for all.
+        metric: `last` or `best` epoch.
+    """
+    if isinstance(contrast, tuple):
+        contrast = between(*contrast)
+    specs = [study.examples.get((row, column)) for row in contrast.weights]
+    if all(spec and spec.recipe.epochs == epoch for spec in specs):
+        epoch = 0
+    if not epoch and seeds is None:
+        for known in study.contrasts:
+            for sign in (1, -1):
+                if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
+                    found = named(study, metric).get((known.name, column))
+                    return found and replace(found * sign, name=contrast.name)
+    d = _differences(study, contrast, column, metric, epoch)
+    if d is not None and seeds is not None:
+        d = d[d.index.isin(list(seeds))]
+    return None if d is None or not len(d) else unnamed(contrast.name, d)
+
+
+def unnamed(name: str, by_seed: pd.Series[float], digits: int = 2) -> Comparison:
+    """Return a comparison that no grid names: Student's interval, no p. Seeds without a value are left out."""
+    by_seed = by_seed.dropna()
+    return Comparison(name, by_seed, stats.student(by_seed), digits=digits)
+
+
+def between(first: str, second: str) -> Contrast:
+    """Return the contrast of two rows: the first minus the second."""
+    return Contrast.model_construct(name=f"{first} − {second}", weights={first: 1, second: -1})  # rows of records
+
+
+@lru_cache(maxsize=8)
+def named(study: Study, metric: str = "last") -> dict[Key, Comparison]:
+    """Return the comparisons that the grid names, by name and column.
+
+    One that has no run yet keeps its place in the correction, so that a p can only fall when it comes. One that was
+    skipped has none, unless other seeds of it were not.
+    """
+    analysis, found = study.layout.analysis, dict[Key, Comparison]()
+    for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
+        tested, size = dict[Key, Comparison](), 0
+        pooled = analysis.interval == "pooled" and family == MAIN
+        test = "t" if analysis.test == "pooled" and not pooled else analysis.test
+        for contrast in study.contrasts:
+            for column in study.columns_of_grid if contrast.family == family else ():
+                d = _differences(study, contrast, column, metric)
+                if d is not None:
+                    estimate = _pooled(study, contrast, column, metric, d) if pooled else stats.student(d)
+                    tested[contrast.name, column] = Comparison(contrast.name, d, estimate, test, family)
+                if d is not None or not any((row, column) in skipped(study) for row in contrast.weights):
+                    size += 1
+        flips = [stats.sign_flip_p(comparison.by_seed) for comparison in tested.values()]
+        p = [comparison.estimate.p for comparison in tested.values()] if test in ("t", "pooled") else flips
+        missing = [1.0] * (size - len(tested))
+        corrected, checks = stats.holm(p + missing), stats.holm(flips + missing)
+        for at, (key, comparison) in enumerate(tested.items()):
+            found[key] = replace(
+                comparison,
+                size=size,
+                p=math.nan if test == "none" else corrected[at],
+                check=checks[at] if analysis.check and family == MAIN else math.nan,
+            )
+    return found
+
+
+def _differences(study: Study, contrast: Contrast, column: str, metric: str, epoch: int = 0) -> pd.Series[float] | None:
+    """Return the weighted sum of rows at the seeds that all have; None without one."""
+    values, sign = values_by_seed(study, metric, epoch), -1 if study.lower_is_better else 1
+    if any((row, column) not in values for row in contrast.weights):
+        return None
+    total = sum(sign * weight * values[row, column] for row, weight in contrast.weights.items())
+    d: pd.Series[float] = total.dropna().sort_index()  # type: ignore[union-attr]
+    return d if len(d) else None
+
+
+def _pooled(study: Study, contrast: Contrast, column: str, metric: str, d: pd.Series[float]) -> stats.Student:
+    import pandas as pd
+
+    values = {row: its for (row, place), its in values_by_seed(study, metric).items() if place == column}
+    std, df = stats.pooled(pd.DataFrame(values))
+    weights = math.sqrt(sum(weight**2 for weight in contrast.weights.values()))
+    return stats.Student(float(d.mean()), std * weights / math.sqrt(len(d)), df)
+
+
+def families(study: Study) -> dict[str, list[Comparison]]:
+    """Return the named comparisons that have a seed, by family."""
+    found: dict[str, list[Comparison]] = {}
+    for comparison in named(study).values():
+        found.setdefault(comparison.family, []).append(comparison)
+    return found
+
+
+def written(mean: float, low: float, high: float, digits: int = 2) -> str:
+    """Write a difference for a cell of a table: `+2.20 [1.79, 2.60]`; without its interval where there is none."""
+    return signed(mean, digits) + ("" if math.isnan(low) else f" {interval_text(low, high, digits)}")
