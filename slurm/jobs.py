@@ -1,4 +1,4 @@
-"""Jobs by SLURM's commands: those that wait or run, those that have ended, this one, and their logs."""
+"""Jobs by SLURM's commands: those that wait or run, those that have ended, and this one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import Collection
 from dataclasses import dataclass
-from pathlib import Path
 
 from vitinit.slurm.errors import SlurmError
 
@@ -32,8 +31,6 @@ class Queued:
     """A job that runs or may still run, in squeue's words."""
 
     state: str
-    time_left: str
-    """DAYS-HOURS:MINUTES:SECONDS, or INVALID, UNLIMITED."""
     nodes: str
     name: str
     """A cluster that was set up anew counts its jobs from 1 again: the name tells whether it is the same job."""
@@ -83,13 +80,13 @@ def queued(names: Collection[str]) -> dict[str, Queued]:
     """
     if not names:
         return {}
-    listed = "%i|%T|%L|%N|%j|%r"
+    listed = "%i|%T|%N|%j|%r"
     done = call("squeue", "--noheader", "--array", "--all", "--name", ",".join(names), "--format", listed)
     if done.returncode:
         raise refusal(done)
     jobs = {}
     for line in done.stdout.splitlines():
-        job_id, state, *rest = line.split("|", 5)
+        job_id, state, *rest = line.split("|", 4)
         job = Queued(state, *rest)
         if job.name in names and state not in ENDED:
             jobs[job_id] = job
@@ -200,10 +197,3 @@ def _shown() -> str:
 def restarts() -> int:
     """Return the number of requeues of the job this process runs in; 0 outside of a job."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
-
-
-def log_files(folder: Path, job_id: str) -> list[Path]:
-    """The logs of a job, one per process in the order of ranks. A requeued job goes on in the same files."""
-    named = ((re.fullmatch(rf"{job_id}_(\d+)_log\.out", path.name), path) for path in folder.glob(f"{job_id}_*"))
-    found = {int(name[1]): path for name, path in named if name}
-    return [found[rank] for rank in sorted(found)]

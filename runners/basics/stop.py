@@ -17,6 +17,10 @@ class Stopped(Exception):
     """A run ended before its last epoch because it was asked to; the same command goes on with it."""
 
 
+class Refused(VitinitError):
+    """Data that cannot be read here. No run is to blame, so none is recorded as failed."""
+
+
 class BrokenDevice(VitinitError):
     """A GPU that cannot compute. No run is to blame, so none is recorded as failed."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import re
 import shutil
 import sys
 import time
@@ -36,9 +35,6 @@ from vitinit.slurm.task import export_ranks
 
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
-
-OUT_OF_MEMORY = re.compile(r"^slurmstepd.*(oom.kill event|exceeded (job )?memory limit)", re.IGNORECASE | re.MULTILINE)
-"""Line that slurmstepd writes into the log of a job that it ends."""
 
 PACKAGES = ("initializers", "benchmark", "slurm", "runners")
 """Packages of `vitinit` that a job imports. Plug-ins and libraries are imported from where they are."""
@@ -205,23 +201,8 @@ def _work(queue: Queue, stop: Stop) -> None:
             work(queue, Inline(world), display, stop)
 
 
-def settle(view: View, setting: Setting) -> bool:
-    """Let go of runs whose job is over, and record as failed those that it ended for their use of memory.
-
-    They would do so again. The job's other runs had not begun, or have been saved and let go of.
-    """
-    failures = False
-    over = {run_id: owner for run_id, owner in view.owners.items() if view.jobs.over(owner.job)}
-    states = slurm_jobs.ended({str(owner.job) for owner in over.values()})
-    for cell in view.cells("to do"):
-        owner = over.get(cell.run_id)
-        if owner and claims.bury(claims.folder(setting.root, setting.study, cell.run_id)):
-            # without an accounting, or without cgroups, only the job's log tells
-            submission, state = view.jobs.of(owner.job), states.get(str(owner.job))
-            assert submission
-            logs = [path.read_text("utf-8", "replace") for path in slurm_jobs.log_files(submission, str(owner.job))]
-            if (state and state.state == "OUT_OF_MEMORY") or any(map(OUT_OF_MEMORY.search, logs)):
-                message = f"its job {owner.job} on {owner.host} used more memory than it had asked for"
-                record_failure(cell, setting, "OutOfMemory", message)
-                failures = True
-    return failures
+def bury(view: View, setting: Setting) -> None:
+    """Let go of the runs whose job is over: the next worker need not wait until their heartbeat is stale."""
+    for run_id, owner in view.owners.items():
+        if view.jobs.over(owner.job):
+            claims.bury(claims.folder(setting.root, setting.study, run_id), owner)

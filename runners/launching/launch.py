@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,12 +20,12 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, several, unseen_gpu
-from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.basics.setting import Execution, Setting, check_execution
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.choose import seen
 from vitinit.runners.launching.estimate import run_seconds
-from vitinit.runners.launching.watch import State, View
+from vitinit.runners.launching.watch import View
 from vitinit.runners.launching.words import counts, details, on_folders, print_plan
 from vitinit.runners.launching.work import Queue, Tally, Work, check_writable, in_order, work
 from vitinit.runners.one_run import claims
@@ -58,103 +58,77 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
             on without this process.
     """
     profile, slots, setting = _setting(grid, options, display, argv)
+    executor: Executor | None = None
     try:
-        if profile:
-            return _on_cluster(grid, options, display, profile, slots, setting)
-        if setting.execution.executor == "inline":
-            from vitinit.runners.launching.inline import Inline, follow, led, shared
+        with ExitStack() as stack:
+            if setting.execution.executor == "inline":
+                from vitinit.runners.launching.inline import Inline, follow, led, shared
 
-            with led(setting.execution.device) as world:
+                world = stack.enter_context(led(setting.execution.device))
                 if world.rank:
                     follow(world)
                     return Tally()
-                setting = replace(setting, execution=shared(setting.execution, world))
-                return _here(grid, options, display, Inline(world), slots, setting)
-        from vitinit.runners.launching.local import Local
+                executor, setting = Inline(world), replace(setting, execution=shared(setting.execution, world))
+            elif not profile:
+                from vitinit.runners.launching.local import Local
 
-        return _here(grid, options, display, Local(slots), slots, setting)
+                executor = Local(slots)
+            with _alone(setting) if profile and not options.dry_run else nullcontext():
+                view, todo, failed_before = _todo(grid, options, display, setting, slots)
+                if not options.dry_run:
+                    _begin(grid, view, failed_before, display, setting)
+                if profile:
+                    executor = _on_cluster(grid, view, todo, options, display, profile)
+                elif options.dry_run:
+                    print_plan(grid, view, setting.data_dir)
+            return Tally() if options.dry_run else _carry_out(view, todo, executor, failed_before, display)
     except KeyboardInterrupt as interrupt:
         here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command resumes "
         there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
         raise KeyboardInterrupt(there if profile else f"{here}the others from their checkpoints.") from None
 
 
-def _here(
-    grid: Grid, options: LaunchOptions, display: Display, executor: Executor, slots: int, setting: Setting
-) -> Tally:
-    """Carry runs out in this process or in its children."""
-    view = _looked(grid, options, display, setting)
-    if options.dry_run:
-        print_plan(grid, view, setting.data_dir)
-        return Tally()
-    todo, before = _todo(view, options, setting, slots, others=("live",))
-    _begin(grid, view, before, display, setting)
-    queue, tally = Queue(todo), Tally()
-    if todo.cells:
-        from vitinit.runners.launching.preflight import preflight
-
-        if setting.execution.executor == "local":
-            from vitinit.runners.launching.local import fork_server
-
-            fork_server()  # it imports torch while this process reads the data
-        live = {cell.run_id for cell in view.cells("live")}
-        preflight([cell for cell in todo.cells if cell.run_id not in live], setting)
-        tally = work(queue, executor, display)
-        others = queue.elsewhere()
-        for run_id, reason in others.items():
-            display.elsewhere(run_id, reason)
-        _count(tally, display, f", {len(others)} run by another launcher" if others else "")
-    return _ended(tally, before, view, todo, display, setting)
-
-
 def _on_cluster(
-    grid: Grid, options: LaunchOptions, display: Display, profile: Profile, slots: int, setting: Setting
-) -> Tally:
-    """Hand workers to a cluster, and wait for them where that is asked for."""
+    grid: Grid, view: View, todo: Work, options: LaunchOptions, display: Display, profile: Profile
+) -> Executor | None:
+    """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
     from vitinit.runners.launching import cluster
 
-    with nullcontext() if options.dry_run else _alone(setting):
-        view = _looked(grid, options, display, setting)
-        if view.jobs.silence and not options.dry_run:
-            raise VitinitError(
-                f"whether jobs of {grid.name} wait or run is not known: {view.jobs.silence}. Call it again; if that "
-                f"cluster is gone for good, remove {jobs.folder(setting.root, grid.name)}"
-            )
-        if not options.dry_run and cluster.settle(view, setting):
-            view = _looked(grid, options, display, setting)
-        todo, before = _todo(view, options, setting, slots)
-        todo = replace(todo, limit_s=profiles.seconds(profile.time) - profile.signal_seconds)
-        number = cluster.wanted(todo, view, profile, options.add)
-        if options.dry_run:
-            print_plan(grid, view, setting.data_dir)
-            if todo.cells:
-                print(cluster.shown(todo, number, profile))
-            return Tally()
-        _begin(grid, view, before, display, setting)
-        if todo.cells and number:
-            from vitinit.runners.launching.preflight import preflight
-
-            preflight(list(todo.cells), setting)
-            cluster.submit_workers(todo, number, profile, display)
-        elif todo.cells:
-            display.say("its jobs will carry out what is to do; --add N hands more over")
-    tally = Tally()
-    if options.wait:
-        todo, _ = _todo(view, options, setting, slots, others=("live",))
+    live = {cell.run_id for cell in view.cells("live")}
+    todo = replace(
+        todo,
+        cells=tuple(cell for cell in todo.cells if cell.run_id not in live),
+        limit_s=profiles.seconds(profile.time) - profile.signal_seconds,
+    )
+    number = cluster.wanted(todo, view, profile, options.add)
+    if options.dry_run:
+        print_plan(grid, view, todo.setting.data_dir)
         if todo.cells:
-            tally = work(Queue(todo), cluster.Followed(), display)
-            _count(tally, display)
-    return _ended(tally, before, view, todo, display, setting)
+            print(cluster.shown(todo, number, profile))
+        return None
+    if view.jobs.silence:
+        raise VitinitError(
+            f"whether jobs of {grid.name} wait or run is not known: {view.jobs.silence}. Call it again; if that "
+            f"cluster is gone for good, remove {jobs.folder(todo.setting.root, grid.name)}"
+        )
+    cluster.bury(view, todo.setting)
+    if todo.cells and number:
+        cluster.submit_workers(todo, number, profile, display)
+    elif todo.cells:
+        display.say("its jobs will carry out what is to do; --add N hands more over")
+    return cluster.Followed() if options.wait else None
 
 
-def _count(tally: Tally, display: Display, elsewhere: str = "") -> None:
-    stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
-    display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
-
-
-def _ended(tally: Tally, before: list[str], view: View, todo: Work, display: Display, setting: Setting) -> Tally:
-    """Say what may come next; count the runs that failed before."""
-    tally.failures += before
+def _carry_out(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
+    setting, tally = todo.setting, Tally()
+    if todo.cells and executor:
+        queue = Queue(todo)
+        tally = work(queue, executor, display)
+        others = len(todo.cells) - len(queue.taken) if setting.execution.executor != "slurm" else 0
+        elsewhere = f", {others} run by another launcher" if others else ""
+        stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
+        display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
+    tally.failures += failed_before
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if not todo.cells:
         display.say(f"nothing to do: {counts(view.planned)}")
@@ -293,8 +267,13 @@ def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | 
     return registry.unavailable(dataset, setting.data_dir)
 
 
-def _looked(grid: Grid, options: LaunchOptions, display: Display, setting: Setting) -> View:
-    """Look at the runs; but for a dry run, missing data are fetched first."""
+def _todo(
+    grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int
+) -> tuple[View, Work, list[str]]:
+    """Return what is seen, what is to be carried out, and the run_ids of those that failed before and are left alone.
+
+    But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
+    """
     fetch = None if options.dry_run else partial(_fetched, setting=setting, display=display)
     view = seen(grid, Store(options.results), options.only, options.data_dir, missing=fetch)
     if view.contents.unreadable:
@@ -308,24 +287,14 @@ def _looked(grid: Grid, options: LaunchOptions, display: Display, setting: Setti
                 f"{cell.describe()} is being run by {owner.describe()} with other code than is here: bring this "
                 "machine to the same commit, or wait until it has ended"
             )
-    return view
-
-
-def _todo(
-    view: View, options: LaunchOptions, setting: Setting, slots: int, others: tuple[State, ...] = ()
-) -> tuple[Work, list[str]]:
-    """Return what is to be carried out, and the run_ids of those that failed before and are left alone.
-
-    Runs of other launchers may come free: they are in the work where `others` names their state.
-    """
-    failed = view.cells("failed")
-    states: list[State] = ["to do", *others]
+    cells, failed_before = view.cells("to do", "live"), [cell.run_id for cell in view.cells("failed")]
     if options.retry_failed:
-        states.append("failed")
+        cells, failed_before = view.cells("to do", "live", "failed"), []
         setting = replace(setting, retried={run_id: each.written for run_id, each in view.contents.failed.items()})
-    seconds = run_seconds([item.cell for item in view.planned], view.contents.done.values())
-    todo = Work(in_order(view.cells(*states), seconds), setting, slots, seconds)
-    return todo, [] if options.retry_failed else [cell.run_id for cell in failed]
+    for cell in cells:
+        check_execution(cell.spec, setting.execution)
+    seconds = run_seconds(cells, view.contents.done.values())
+    return view, Work(in_order(cells, seconds), setting, slots, seconds), failed_before
 
 
 def _begin(grid: Grid, view: View, before: list[str], display: Display, setting: Setting) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -56,38 +57,52 @@ class Local:
         slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
         running: dict[Connection, _Running] = {}
         trouble: VitinitError | None = None
+        deadline, late = math.inf, False
         asked_to_stop, ask = context.Pipe(duplex=False)
         stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
         with on_signals(stop):
             try:
-                while not stop.reason:
+                while True:
+                    if stop.reason and deadline == math.inf:  # every run may save and end
+                        deadline = time.monotonic() + setting.grace_s
+                        for run in running.values():
+                            run.process.terminate()
                     while len(running) < self.workers and not (trouble or stop.reason) and (cell := queue.next()):
                         slot = min(slots, key=[run.slot for run in running.values()].count)
                         try:
                             receiver, process = _start(context, cell, setting, slot)
+                            running[receiver] = _Running(cell, process, slot)
                         except VitinitError as error:
-                            if not stop.reason:
-                                raise
-                            display.end(Unfinished(cell.run_id, "stopped", str(error)))
-                            break
-                        running[receiver] = _Running(cell, process, slot)
+                            trouble = error
                     if not running:
                         break
-                    for ready in wait([*running, asked_to_stop]):
-                        if stop.reason:
-                            break
-                        assert isinstance(ready, Connection)
-                        message = _receive(ready, running[ready])
+                    if deadline == math.inf:
+                        ready = wait([*running, asked_to_stop])
+                    else:
+                        ready = wait(list(running), max(0.0, deadline - time.monotonic()))
+                        late = not ready
+                    for receiver, run in list(running.items()):
+                        if receiver not in ready and not late:
+                            continue
+                        message = None if late else _receive(receiver)
                         if isinstance(message, Event):
                             display.event(message)
                             continue
-                        run = running.pop(ready)
+                        run.process.join(0 if late else END_S)
+                        run.process.kill()
+                        run.process.join()
+                        receiver.close()
+                        del running[receiver]
                         if isinstance(message, VitinitError):
                             # the results folder cannot be written: what runs may end, nothing more is started
                             trouble, message = message, Unfinished(run.cell.run_id, "stopped", str(message))
-                        yield message or _died(run, setting)
+                        elif late:
+                            why = "killed before it had saved; its last checkpoint counts"
+                            message = Unfinished(run.cell.run_id, "stopped", why)
+                        yield message or _died(run, setting, stop)
             finally:
-                _stop(running, display, setting.grace_s)
+                for run in running.values():
+                    run.process.kill()
             if stop.reason:
                 raise KeyboardInterrupt(stop.reason)
         if trouble:
@@ -135,54 +150,23 @@ def _start(
     return receiver, process
 
 
-def _receive(receiver: Connection, run: _Running) -> Event | End | VitinitError | None:
+def _receive(receiver: Connection) -> Event | End | VitinitError | None:
     """One message of a run; None when its process died without a last one."""
-    message: Event | End | VitinitError | None
     try:
-        message = receiver.recv()
+        message: Event | End | VitinitError = receiver.recv()
     except (EOFError, OSError):  # OSError in the middle of a message
-        message = None
-    if not isinstance(message, Event):
-        run.process.join(END_S)
-        run.process.kill()
-        run.process.join()
-        receiver.close()
+        return None
     return message
 
 
-def _died(run: _Running, setting: Setting) -> End:
+def _died(run: _Running, setting: Setting, stop: Stop) -> End:
     """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
-    run_id, code = run.cell.run_id, run.process.exitcode or 0
+    code = run.process.exitcode or 0
     number = next((each for each in signal.Signals if each == -code), None)
     how = f"its process was killed by {number.name}" if number else f"its process ended with exit code {code}"
-    if number in SIGNALS:
-        return Unfinished(run_id, "stopped", f"{how} before it had begun")
+    if stop.reason or number in SIGNALS:
+        return Unfinished(run.cell.run_id, "stopped", f"{how} before it had begun")
     return record_failure(run.cell, setting, "ProcessDied", how + " (out of memory?)" * (number == signal.SIGKILL))
-
-
-def _stop(running: dict[Connection, _Running], display: Display, grace_s: float) -> None:
-    """Let every run save and end; kill what has not done so in time: its last checkpoint stays."""
-    deadline = time.monotonic() + grace_s
-    for run in running.values():
-        run.process.terminate()
-    try:
-        while running and (ready := wait(list(running), max(0.0, deadline - time.monotonic()))):
-            for receiver in ready:
-                assert isinstance(receiver, Connection)
-                message = _receive(receiver, running[receiver])
-                if isinstance(message, Event):
-                    display.event(message)
-                    continue
-                run_id = running.pop(receiver).cell.run_id
-                if message is None or isinstance(message, VitinitError):
-                    message = Unfinished(run_id, "stopped", str(message or "its process ended"))
-                display.end(message)
-    finally:
-        for run in running.values():
-            run.process.kill()
-            killed = "killed before it had saved; its last checkpoint counts"
-            display.end(Unfinished(run.cell.run_id, "stopped", killed))
-            run.process.join()
 
 
 def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, environment: dict[str, str]) -> None:

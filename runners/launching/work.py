@@ -107,17 +107,6 @@ class Queue:
         saved = (self._checkpoints(run_id) - before for run_id, before in self.taken.items())
         return bool(self.ended & self.taken.keys()) or any(saved)
 
-    def elsewhere(self) -> dict[str, str]:
-        """Return, by run_id, who has recorded or is carrying out the runs that this worker did not take."""
-        left = {cell.run_id for cell in self.candidates()}
-        others: dict[str, str] = {}
-        for run_id in (cell.run_id for cell in self._cells if cell.run_id not in self.taken.keys() | left):
-            owner, folder = None, self.folder(run_id)
-            if run_id not in self.ended:
-                owner = claims.live(folder)
-            others[run_id] = f"being run by {claims.described(folder, owner)}" if owner else ""
-        return others
-
     def folder(self, run_id: str) -> Path:
         """Return where an unfinished run keeps its claims and checkpoints."""
         return claims.folder(self.work.setting.root, self.work.setting.study, run_id)

@@ -14,7 +14,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, cause, located
 from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
-from vitinit.runners.basics.stop import BrokenDevice, Stop, Stopped
+from vitinit.runners.basics.stop import BrokenDevice, Refused, Stop, Stopped
 from vitinit.runners.one_run import claims, lost
 from vitinit.runners.one_run.outcome import failure, final_outcome, record
 from vitinit.runners.one_run.run import run
@@ -76,7 +76,7 @@ def carry_out(
             outcome: RunRecord | FailureRecord | None
             try:
                 outcome = run(cell, setting, checkpoints, stop, tell, world)
-            except (Stopped, BrokenDevice):
+            except (Stopped, BrokenDevice, Refused):
                 raise
             except Failed as error:
                 outcome = failure(cell, setting, error.kind, error.message, error.trace)

@@ -128,31 +128,21 @@ def folder(root: Path, study: str, run_id: str) -> Path:
 
 def last(folder: Path) -> Owner | None:
     """Return the process that took the run last, live or not; UNKNOWN where its claim cannot be read."""
-    number = _number(folder)
-    return None if number is None else _owner(_path(folder, number))
+    claim = _last(folder)
+    return _owner(claim) if claim else None
 
 
 def live(folder: Path) -> Owner | None:
     """Return the process that is carrying out the run of this folder right now."""
-    number = _number(folder)
-    return None if number is None else _live(_path(folder, number))
+    claim = _last(folder)
+    return _live(claim) if claim else None
 
 
-def released(folder: Path) -> bool:
-    """Return True if the run was let go of by the process that took it last."""
-    number = _number(folder)
-    with suppress(OSError):
-        return number is not None and _path(folder, number).stat().st_mtime <= RELEASED
-    return False
-
-
-def bury(folder: Path) -> bool:
-    """Let go of a run for an owner that is known to be gone. False if it had done so itself, or lives."""
-    number = _number(folder)
-    if number is None or released(folder) or (_owner(_path(folder, number)).here and live(folder)):
-        return False
-    os.utime(_path(folder, number), (RELEASED, RELEASED))
-    return True
+def bury(folder: Path, owner: Owner) -> None:
+    """Let go of a run for an owner that is known to be gone."""
+    claim = _last(folder)
+    if claim and _owner(claim) == owner:
+        os.utime(claim, (RELEASED, RELEASED))
 
 
 def progress(folder: Path) -> Progress:
@@ -224,10 +214,10 @@ def take(folder: Path, source: str = "") -> Claim:
             if folder.is_symlink():
                 raise VitinitError(f"{folder} is a link: remove it")
             folder.mkdir(parents=True, exist_ok=True)
-            number = _number(folder)
-            if number is not None and (other := _live(_path(folder, number))):
+            before = _last(folder)
+            if before and (other := _live(before)):
                 raise Taken(f"being run by {described(folder, other)}")
-            claim = Claim(_path(folder, (number or 0) + 1), content)
+            claim = Claim(folder / CLAIM.format(_number(before) + 1 if before else 1), content)
             own.write_bytes(content)
             _link(own, claim.path)
             return claim
@@ -256,10 +246,7 @@ class Claim:
     def lost(self) -> bool:
         """Check whether somebody else has taken the run since, or even finished it."""
         try:
-            later = _path(self.path.parent, _number_of(self.path) + 1)
-            return later.exists() or self.path.read_bytes() != self._content
-        except FileNotFoundError:
-            return True
+            return _last(self.path.parent) != self.path or self.path.read_bytes() != self._content
         except OSError:
             return False  # that it cannot be read now does not mean that it is gone
 
@@ -292,20 +279,18 @@ class Claim:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
-def _path(folder: Path, number: int) -> Path:
-    return folder / (CLAIM.format(number) if number else "claim.json")
-
-
-def _number_of(path: Path) -> int:
+def _number(path: Path) -> int:
     match = NAME.fullmatch(path.name)
     return int(match[1] or 0) if match else -1
 
 
-def _number(folder: Path) -> int | None:
-    """Return the number of the last claim; None where there is none."""
-    with suppress(FileNotFoundError):
-        return max((number for path in folder.iterdir() if (number := _number_of(path)) >= 0), default=None)
-    return None
+def _last(folder: Path) -> Path | None:
+    """Return the last claim of a run."""
+    try:
+        claim = max(folder.iterdir(), key=_number, default=None)
+    except FileNotFoundError:
+        return None
+    return claim if claim and _number(claim) >= 0 else None
 
 
 def _owner(path: Path) -> Owner:

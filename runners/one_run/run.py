@@ -29,7 +29,7 @@ from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import differences, environment, set_flags, tensor_floats
 from vitinit.runners.basics.setting import Event, Setting, check_execution
-from vitinit.runners.basics.stop import Stop, Stopped
+from vitinit.runners.basics.stop import Refused, Stop, Stopped
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.one_run.outcome import now
 from vitinit.runners.probes.masking import masked
@@ -117,10 +117,15 @@ class Run:
         self.environment["initializers"] = sources(spec.base, spec.method)
         files, self.unread = datasets.get(spec.dataset.name).own_files(spec.dataset)
         self.stamp = stamp(files, spec.dataset.root) if files else None
-        self.data = open_data(
-            spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
-            recipe.crops, self.setting.sharing,
-        )  # fmt: skip
+        try:
+            self.data = open_data(
+                spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
+                recipe.crops, self.setting.sharing,
+            )  # fmt: skip
+        except VitinitError as error:
+            raise Refused(str(error)) from None
+        if (images := len(self.data.train.labels)) < recipe.batch_size:
+            raise Refused(f"batch_size {recipe.batch_size} is more than the {images} training images")
         self.stop.check()
         self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
         self.loader.metric = datasets.get(spec.dataset.name).main_metric

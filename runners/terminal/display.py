@@ -75,11 +75,6 @@ class Display:
             self._share[run_id] = progress.epoch / progress.epochs
             self._update(f"{self._cells[run_id].describe()}: {progress.describe()}")
 
-    def elsewhere(self, run_id: str, why: str) -> None:
-        """Another launcher carries a run out, or has recorded it."""
-        if why:
-            self._say_of(run_id, why)
-
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""
         run_id = outcome.run_id

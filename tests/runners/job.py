@@ -1,17 +1,14 @@
 """The process of a job without a cluster."""
 
-import os
 import pickle
-import signal
 from pathlib import Path
 
-from tests.held import HELD, HOLD
+from tests.held import HELD
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.environment import source_hash
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.cluster import work_in_job
 from vitinit.runners.launching.work import Work
 
 JOB = {
@@ -27,7 +24,7 @@ JOB = {
 
 
 def written(root: Path) -> Path:
-    """Write the work of one run, which waits in its second epoch where `carried_out` carries it out."""
+    """Write the work of one run."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
     code = {"source": source_hash()}
@@ -35,11 +32,3 @@ def written(root: Path) -> Path:
     path = root / "work.pickle"
     path.write_bytes(pickle.dumps(Work((Cell(cell.row, spec),), setting)))
     return path
-
-
-def carried_out(root: Path, path: str) -> None:
-    """Carry it out as a job would, with the commands of SLURM that are on the path."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
-    os.environ |= JOB | {"PATH": path, HOLD: str(root / "hold")}
-    (root / "hold").touch()
-    work_in_job(written(root))

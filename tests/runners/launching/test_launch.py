@@ -17,7 +17,6 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from tests.processes import FORKS, PATIENCE, until
 from tests.runners import job
 from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
@@ -53,7 +52,7 @@ def test_a_run_that_came_free_is_carried_out(setting: Setting) -> None:
     class OwnerGoes(Display):
         def end(self, outcome: End) -> None:
             super().end(outcome)
-            claims.bury(folder)
+            claims.bury(folder, claims.last(folder))
 
     out = io.StringIO()
     tally = work(Queue(Work(tuple(cells), setting)), Inline(), OwnerGoes(Console(file=out, width=200)))
@@ -246,7 +245,7 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     assert [each.run_id for each in todo.cells] == [cell.run_id]
     assert (logs / "code/vitinit/runners/launching/cluster.py").exists()
     failed = Store("elsewhere").write(failure(cell, replace(setting_of(root), study="smoke"), "OSError", "no disk"))
-    pending = f"echo '7|PENDING|1:00||{name}|Priority'"
+    pending = f"echo '7|PENDING||{name}|Priority'"
     cluster_says(squeue=f"[ -e asked ] && cp {failed} {root}/smoke; touch asked; {pending}")
     code, out, err = vitinit(*run)
     assert "its jobs will carry out what is to do" in out
@@ -281,11 +280,11 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
 
     assert (wanted(), wanted(slots=3)) == (3, 2)
     hand_out(tmp_path, "aaaaaa", ids, "7_0", "7_1")
-    cluster_says(squeue="printf '7_0|PENDING|5:00||study-aaaaaa|Priority\n7_1|RUNNING|5:00|node1|study-aaaaaa|None\n'")
+    cluster_says(squeue="printf '7_0|PENDING||study-aaaaaa|Priority\n7_1|RUNNING|node1|study-aaaaaa|None\n'")
     assert wanted() == 1, "of three there are two"
     assert wanted(cells=tuple(cells[:2])) == 0, "those two will carry them out"
     assert wanted(cells=tuple(cells[4:5])) == 1, "nobody knows of this one"
-    cluster_says(squeue="printf '7_%s|PENDING|5:00||study-aaaaaa|Priority\n' 0 1 2 3")
+    cluster_says(squeue="printf '7_%s|PENDING||study-aaaaaa|Priority\n' 0 1 2 3")
     assert (wanted(), wanted(cells=tuple(cells[4:6]))) == (0, 1)
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
 
@@ -297,49 +296,8 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "aaaaaa", [run_id], "7_0")
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
-    cluster_says(squeue="echo '7_0|RUNNING|5:00|node1|study-aaaaaa|None'")
-    assert states(cells, tmp_path)[run_id][0] == "live"
-    cluster_says(squeue="exit 1")
-    assert states(cells, tmp_path)[run_id][0] == "live", "not to know is no reason to hand it out again"
-
-
-def test_only_the_run_that_was_at_work_is_blamed_for_its_jobs_memory(cells, tmp_path, monkeypatch, cluster_says):
-    at_work, saved = cells[0], cells[2]
-    folder = hand_out(tmp_path, "aaaaaa", [cell.run_id for cell in cells[:3]], "12_0")
-    log = folder / "12_0_0_log.out"
-    log.write_text("slurmstepd-node1: error: Detected 1 oom-kill event(s) in StepId=12.0 cgroup.\n")
-    claimed(claims.folder(tmp_path, "study", at_work.run_id), "12_0")
-    monkeypatch.setenv("SLURM_JOB_ID", "12_0")
-    with claims.held(claims.folder(tmp_path, "study", saved.run_id), Stop()):
-        pass
-    monkeypatch.delenv("SLURM_JOB_ID")
-    cluster_says(squeue="true", sacct="true")
-    assert cluster.settle(view_of(cells[:3], tmp_path), setting_of(tmp_path))
-    (failed,) = Store(tmp_path).read("study").failed.values()
-    assert (failed.run_id, failed.error) == (at_work.run_id, "OutOfMemory")
-    assert failed.message == "its job 12_0 on node1 used more memory than it had asked for"
-    claimed(claims.folder(tmp_path, "study", cells[1].run_id), "12_0")
-    log.write_text("a run that prints oom-kill event is not believed\n")
-    assert not cluster.settle(view_of(cells[:3], tmp_path), setting_of(tmp_path))
-    assert claims.live(claims.folder(tmp_path, "study", cells[1].run_id)) is None, "whoever comes may take it at once"
-
-
-@pytest.mark.long
-def test_a_job_that_is_told_that_its_time_ends_saves_and_comes_back(tmp_path, cluster_says):
-    cluster_says(scontrol=f'echo "$@" >> {tmp_path}/asked; echo "JobId=7 JobState=RUNNING PreemptTime=None "')
-    process = FORKS.Process(target=job.carried_out, args=(tmp_path, os.environ["PATH"]))
-    process.start()
-    checkpoints = "smoke/unfinished/*/step-*.ckpt"
-    try:
-        until(lambda: len(list(tmp_path.glob(checkpoints))) >= 2, "checkpoints", process)
-        os.kill(process.pid, signal.SIGUSR2)
-        process.join(PATIENCE)
-        assert process.exitcode == 0
-    finally:
-        process.kill()
-    assert "requeue 7" in (tmp_path / "asked").read_text()
-    contents = Store(tmp_path).read("smoke")
-    assert (contents.done, contents.failed, len(list(tmp_path.glob(checkpoints)))) == ({}, {}, 2)
+    cluster.bury(view_of(cells, tmp_path), setting_of(tmp_path))
+    assert claims.live(claims.folder(tmp_path, "study", run_id)) is None, "whoever comes may take it at once"
 
 
 @pytest.mark.parametrize(

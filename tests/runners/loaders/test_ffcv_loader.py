@@ -24,7 +24,6 @@ from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
-from vitinit.runners.launching.preflight import preflight
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.distributed import World
@@ -196,7 +195,6 @@ def test_a_run_begun_with_ffcv_ends_with_the_resident_loader_as_if_it_had_had_no
         execution = Execution(device="cpu", threads=2, executor="inline", loader=loader)
         return setting(tmp_path / name, data_dir=data_dir, execution=execution)
 
-    preflight([cell], place("", "ffcv"))
     stopped_after(1, cell, place("resumed", "ffcv"))
     for name in ("resumed", "resident"):
         record = carry_out(cell, place(name, "resident"), Stop())

@@ -15,7 +15,6 @@ from tests.conftest import shared_folder
 from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
 from vitinit.slurm import jobs
-from vitinit.slurm.jobs import log_files
 from vitinit.slurm.profiles import Profile
 from vitinit.slurm.submit import submit
 
@@ -66,7 +65,7 @@ class Work:
 
     def log(self, job_id: str) -> str:
         """Return the output of all processes of a job."""
-        return "".join(path.read_text() for path in log_files(self.logs, job_id))
+        return "".join(path.read_text() for path in self.logs.glob(f"{job_id}_*_log.out"))
 
 
 @pytest.fixture
