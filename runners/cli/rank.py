@@ -10,7 +10,6 @@ import typer
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import count
 from vitinit.runners.basics.environment import ROOT
 from vitinit.runners.launching.estimate import estimate
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, LaunchOptions, ResultsOption, console
@@ -58,9 +57,8 @@ def rank(
             done = Store(results).read(study).done
             left = [cell for cell in grid.cells if cell.run_id not in done]
             read = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
-            if left:
-                needed = estimate(left, chain(done.values(), *read)) or "no record of this processor tells how long"
-                console.print(f"the look at {target} seeds, {count(len(left), 'run')}: {needed}")
+            if needed := estimate(left, chain(done.values(), *read)):
+                console.print(f"the look at {target} seeds: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:

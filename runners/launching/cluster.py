@@ -30,7 +30,7 @@ from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.profiles import Profile, seconds
-from vitinit.slurm.submit import ignored_variables, max_array_size, script, submit
+from vitinit.slurm.submit import ignored_variables, max_array_size, submit
 from vitinit.slurm.task import export_ranks
 
 LOOK_S = 5.0
@@ -62,13 +62,6 @@ def described(todo: Work, number: int, profile: Profile) -> str:
         f"{count(len(todo.cells), 'run')} for {count(number, 'job')} on {todo.setting.execution.device}{at_once}, each "
         f"of {duration(seconds(profile.time))} at most; profile {profile.name}"
     )
-
-
-def shown(todo: Work, number: int, profile: Profile) -> str:
-    """Return what would be handed over, and the script that sbatch would get."""
-    folder = jobs.folder(todo.setting.root, todo.setting.study) / "TIME"
-    text = script(profile, number, folder, todo.setting.study, folder / "code")
-    return f"{described(todo, number, profile)}\n{text}"
 
 
 def submit_workers(todo: Work, number: int, profile: Profile, display: Display) -> None:

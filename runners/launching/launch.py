@@ -93,6 +93,7 @@ def _on_cluster(
 ) -> Executor | None:
     """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
     from vitinit.runners.launching import cluster
+    from vitinit.slurm.submit import script
 
     live = {cell.run_id for cell in view.cells("live")}
     todo = replace(
@@ -104,7 +105,9 @@ def _on_cluster(
     if options.dry_run:
         print_plan(grid, view, todo.setting.data_dir)
         if todo.cells:
-            print(cluster.shown(todo, number, profile))
+            folder = jobs.folder(todo.setting.root, grid.name) / "TIME"
+            print(cluster.described(todo, number, profile))
+            print(script(profile, number, folder, grid.name, folder / "code"))
         return None
     if view.jobs.silence:
         raise VitinitError(

@@ -87,15 +87,13 @@ class Queue:
 
         Near the limit of a job, a run that a fresh job has time for is left to one.
         """
-        limit_s, left_s = self.work.limit_s, self.work.limit_s - (time.monotonic() - self._began)
+        spent_s, limit_s = time.monotonic() - self._began, self.work.limit_s
         for cell in self.candidates():
-            if cell.run_id in self.taken:
-                continue
-            if left_s < self.work.seconds.get(cell.run_id, 0) <= limit_s:
+            if limit_s - spent_s < self.work.seconds.get(cell.run_id, 0) <= limit_s:
                 self.declined = True
-                continue
-            self.taken[cell.run_id] = self._checkpoints(cell.run_id)
-            return cell
+            elif cell.run_id not in self.taken:
+                self.taken[cell.run_id] = self._checkpoints(cell.run_id)
+                return cell
         return None
 
     def stopped(self) -> list[Cell]:
