@@ -25,13 +25,13 @@ SQUEUE = """\
 27|PENDING||fit|ReqNodeNotAvail, UnavailableNodes:node7|8
 99|RUNNING||other|None"""
 SACCT = """\
-12_0|COMPLETED|fit
+12_0|COMPLETED|0:0|fit
 12_1|CANCELLED by 1001|0:15|fit
 13|FAILED|1:0|fit
-13|REQUEUED|fit
-13|OUT_OF_MEMORY|fit
+13|REQUEUED|0:15|fit
+13|OUT_OF_MEMORY|0:125|fit
 17|FAILED|1:0|fit
-17|RUNNING|fit"""
+17|RUNNING|0:0|fit"""
 
 
 def test_what_squeue_and_sacct_say_of_jobs(tmp_path, monkeypatch):
