@@ -12,7 +12,7 @@ from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import weights_path
+from vitinit.benchmark.records.store import kept_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.basics.stop import Stop
@@ -58,7 +58,7 @@ def test_the_averaged_weights_are_kept_too(tmp_path):
 
 
 def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
-    first, second = (weights_path(root, "tiny", one.run_id) for one in RUNS)
+    first, second = (kept_path(root, "tiny", one.run_id, "weights") for one in RUNS)
     content = first.read_bytes()
     other = torch.load(first, weights_only=True)
     try:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from vitinit.benchmark.records.record import RunRecord
-    from vitinit.benchmark.records.store import Store
     from vitinit.benchmark.spec import RunSpec
     from vitinit.runners.loaders import Loader
 
@@ -98,7 +97,7 @@ def load(
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.benchmark.models.build import build_model
     from vitinit.benchmark.records.record import RunRecord
-    from vitinit.benchmark.records.store import weights_path
+    from vitinit.benchmark.records.store import kept_path
     from vitinit.runners.cli.records import find
     from vitinit.runners.one_run.reproduce import check_trusted
     from vitinit.runners.training.train import fingerprint
@@ -110,7 +109,7 @@ def load(
     check_trusted(record, trust, "vitinit.load(..., trust=True)")
     if ema and record.spec.recipe.ema is None:
         raise VitinitError(f"run {record.run_id} has no averaged weights: its recipe has no ema")
-    path = weights_path(at.parents[1], record.study, record.run_id, ema)
+    path = kept_path(at.parents[1], record.study, record.run_id, "ema_weights" if ema else "weights")
     if not path.is_file():
         raise VitinitError(
             f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, "
@@ -146,22 +145,16 @@ def _frame(study: str | Iterable[str] | None, results: Path | str | None, which:
     import pandas as pd
 
     from vitinit.benchmark.records.export import tables
+    from vitinit.benchmark.records.store import Store
 
-    store, known = _store(results)
+    roots = [LOCAL, REFERENCE] if results is None else [Path(results)]
+    store = next((Store(root) for root in roots if Store(root).studies()), None)
+    if store is None:
+        raise VitinitError(f"no records in {' or '.join(map(str, roots))}; run a study first: vitinit run smoke")
+    known = store.studies()
     names = known if study is None else [study] if isinstance(study, str) else list(study)
     for name in names:
         if name not in known:
             raise unknown_name("study", name, known)
     rows: Any = tables(store, names)
     return pd.DataFrame(rows[which])
-
-
-def _store(results: Path | str | None) -> tuple[Store, list[str]]:
-    from vitinit.benchmark.records.store import Store
-
-    roots = [LOCAL, REFERENCE] if results is None else [Path(results)]
-    for root in roots:
-        store = Store(root)
-        if studies := store.studies():
-            return store, studies
-    raise VitinitError(f"no records in {' or '.join(map(str, roots))}; run a study first: vitinit run smoke")

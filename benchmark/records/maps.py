@@ -17,7 +17,7 @@ import numpy as np
 
 from vitinit.benchmark.files.reading import MIB, read
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import kept_path, maps_path
+from vitinit.benchmark.records.store import kept_path
 from vitinit.initializers.errors import VitinitError, plain
 
 
@@ -54,7 +54,7 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
     Raises:
         VitinitError: the file cannot be read, is damaged, or does not fit the model.
     """
-    path = maps_path(root, record.study, record.run_id)
+    path = kept_path(root, record.study, record.run_id, "maps")
     try:
         content = read(path, 256 * MIB)
         if "maps" in record.files and sha256(content).hexdigest() != record.files["maps"]:
@@ -88,16 +88,14 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
     folder, invalid = root / study, list[str]()
     files = [path for path in folder.glob("maps/*.npz") if not (folder / "unfinished" / path.stem).exists()]
     for path in sorted(files):
-        if path.stem not in done:
-            invalid.append(f"{path}: attention maps without a record")
-            continue
         try:
+            if path.stem not in done:
+                raise VitinitError(f"{path}: attention maps without a record")
             maps = read_maps(root, done[path.stem])
+            if maps and maps.weights != done[path.stem].weights:
+                raise VitinitError(f"{path}: of another run than the record: other weights")
         except VitinitError as error:
             invalid.append(plain(str(error), 400))
-            continue
-        if maps and maps.weights != done[path.stem].weights:
-            invalid.append(f"{path}: of another run than the record: other weights")
     whole = len(files) - len(invalid)
     for run_id, record in done.items():
         for name in record.files.keys() - {"maps"}:

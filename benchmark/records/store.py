@@ -56,19 +56,13 @@ LAYOUT = "LAYOUT"
 """Name of the file with a study's `Layout`."""
 
 
-def maps_path(root: Path, study: str, run_id: str) -> Path:
-    """Return the path of the attention maps of a run, which may have kept none."""
-    return root / study / "maps" / f"{run_id}.npz"
-
-
-def weights_path(root: Path, study: str, run_id: str, ema: bool = False) -> Path:
-    """Return the path of the final weights of a run, or of their average, which may have kept none."""
-    return root / study / "weights" / (f"{run_id}.ema.pt" if ema else f"{run_id}.pt")
+KEPT = {"maps": "maps/{}.npz", "weights": "weights/{}.pt", "ema_weights": "weights/{}.ema.pt"}
+"""Files that a run may keep beside its record, by their names in `RunRecord.files`."""
 
 
 def kept_path(root: Path, study: str, run_id: str, name: str) -> Path:
-    """Return the path of a file beside a record, by its name in `RunRecord.files`."""
-    return maps_path(root, study, run_id) if name == "maps" else weights_path(root, study, run_id, name != "weights")
+    """Return the path of a file of `KEPT`."""
+    return root / study / KEPT[name].format(run_id)
 
 
 class Layout(Registered):
@@ -268,8 +262,7 @@ class Store:
             VitinitError: a file cannot be renamed.
         """
         paths = [self.path(study, run_id, status) for status in ("done", "failed")]
-        paths += [maps_path(self.root, study, run_id)]
-        paths += [weights_path(self.root, study, run_id, ema) for ema in (False, True)]
+        paths += [kept_path(self.root, study, run_id, name) for name in KEPT]
         moved = []
         for path in filter(os.path.lexists, paths):
             with os_errors(f"cannot rename {path}"):

@@ -81,14 +81,12 @@ def take(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with records that were made elsewhere.")],
     results: Annotated[Path, typer.Option(help="Folder that they go to.")] = LOCAL,
 ) -> None:
-    """Take over finished runs, with what was kept beside them. Exit code 1 if any is left.
+    """Take over records of finished runs; maps and weights can be copied. Exit code 1 if any is left.
 
     Left are files that are no record, runs of code that is no commit of this repository, and those that are here
     already with other numbers.
     """
-    from vitinit.benchmark.files.atomic import write_atomically
-    from vitinit.benchmark.files.reading import read
-    from vitinit.benchmark.records.store import Layout, kept_path
+    from vitinit.benchmark.records.store import Layout
     from vitinit.runners.basics.environment import source_of
     from vitinit.runners.one_run.reproduce import compare
 
@@ -100,14 +98,11 @@ def take(
             if run_id in here:
                 if different := compare(here[run_id], record).different:
                     left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
-            elif source_of(record.environment.get("commit")) != record.environment.get("source"):
+            elif not (known := source_of(record.environment.get("commit"))) or known != record.environment.get(
+                "source"
+            ):
                 left.append(f"run {run_id} of {study}: its code is no commit of this repository")
             else:
-                for name in record.files:
-                    origin, path = (kept_path(root, study, run_id, name) for root in (folder, results))
-                    if origin.exists():
-                        path.parent.mkdir(parents=True, exist_ok=True)
-                        write_atomically(path, read(origin, 2**40))
                 target.write(record)
                 taken += 1
         if target.layout(study) == Layout():

@@ -143,7 +143,7 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
     different = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
     environment = differences(_facts(then), _facts(now))
     causes = list(environment)
-    if now.execution["device"] == "cuda" and not now.execution["deterministic"]:
+    if now.execution.get("device") == "cuda" and not now.execution.get("deterministic"):
         causes.append("a GPU without --deterministic")
     return Reproduction(len(pairs), different, environment, causes)
 

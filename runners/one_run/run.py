@@ -18,7 +18,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.images import stamp
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, RunRecord, Session
-from vitinit.benchmark.records.store import maps_path, weights_path
+from vitinit.benchmark.records.store import kept_path
 from vitinit.initializers import registry
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, plain
@@ -277,10 +277,10 @@ class Run:
             if setting.keep_weights and kept:
                 content = io.BytesIO()
                 torch.save(kept.state_dict(), content)
-                path = weights_path(*place, ema=kept is averaged)
+                path = kept_path(*place, name)
                 files[name] = keep("weights", path, content.getvalue(), self.report)
         if self.observer:
-            files["maps"] = self.observer.keep(weights, maps_path(*place))
+            files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
         probes, probing = (self.observer.probes, self.observer.probing) if self.observer else ([], False)
         images, held_out = len(self.data.train.labels), self.data.held_out.labels
         seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch

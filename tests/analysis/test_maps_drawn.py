@@ -17,7 +17,7 @@ from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.maps import maps_to_bytes, read_maps
-from vitinit.benchmark.records.store import maps_path
+from vitinit.benchmark.records.store import kept_path
 
 mpl.use("agg")
 
@@ -61,7 +61,7 @@ def copy(tmp_path):
 def maps_of(root, row, seed=0):
     """The run of a row on digits, its maps, and where they are or would be."""
     run = next(run for run in load([root]).cells["digits", row] if run.spec.seed == seed)
-    return run, read_maps(root, run), maps_path(root, "small", run.run_id)
+    return run, read_maps(root, run), kept_path(root, "small", run.run_id, "maps")
 
 
 def test_what_was_kept_is_drawn_all_rows_at_the_seed_of_most(copy):

@@ -13,7 +13,7 @@ from stored_records import record
 from typer.testing import CliRunner
 
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
-from vitinit.benchmark.records.store import Store, maps_path, weights_path
+from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -32,7 +32,7 @@ WHOLE = maps_to_bytes(MAPS)
 
 
 def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
-    path = maps_path(root, "small", run_id)
+    path = kept_path(root, "small", run_id, "maps")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
@@ -48,7 +48,7 @@ def packed() -> bytes:
 def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> None:
     run = RUN.model_copy(update={"files": {"maps": sha256(WHOLE).hexdigest(), "weights": sha256(b"its").hexdigest()}})
     Store(tmp_path).write(run)
-    path, weights = put(tmp_path, WHOLE), weights_path(tmp_path, "small", run.run_id)
+    path, weights = put(tmp_path, WHOLE), kept_path(tmp_path, "small", run.run_id, "weights")
     weights.parent.mkdir()
     weights.write_bytes(b"its")
     check = ["check", str(tmp_path)]

@@ -25,7 +25,7 @@ from tests.sealing import sealed
 from tests.synthetic_masks import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
-from vitinit.benchmark.records.store import Layout, Store, at_seed_0, maps_path, weights_path
+from vitinit.benchmark.records.store import KEPT, Layout, Store, at_seed_0, kept_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -226,7 +226,7 @@ def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent
 def test_supersede_renames_all_files_of_a_run_and_deletes_nothing(tmp_path: Path) -> None:
     files = Store(tmp_path)
     paths = [files.write(record()), files.write(failed(record()))]
-    paths += [maps_path(tmp_path, "small", RUN), *(weights_path(tmp_path, "small", RUN, ema) for ema in (False, True))]
+    paths += [kept_path(tmp_path, "small", RUN, name) for name in KEPT]
     for path in paths[2:]:
         path.parent.mkdir(exist_ok=True)
         path.write_text(path.name)
@@ -282,13 +282,9 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
 ) -> None:
     monkeypatch.setattr("vitinit.runners.basics.environment.source_of", {"home": "known"}.get)
     known = {"commit": "home", "source": "known"}
-    kept = {"weights": hashlib.sha256(b"weights").hexdigest()}
-    there, wrong, new = Store(tmp_path / "there"), record(1, weights="0" * 64), record(2, environment=known, files=kept)
+    there, wrong, new = Store(tmp_path / "there"), record(1, weights="0" * 64), record(2, environment=known)
     for run in (wrong, new, record(3, environment={**known, "source": "changed"})):
         there.write(run)
-    weights = [weights_path(root, "small", new.run_id) for root in (there.root, study.parent)]
-    weights[0].parent.mkdir()
-    weights[0].write_bytes(b"weights")
     os.mkfifo(there.root / "small" / f"{RUN}.json")
     command = ["import", str(there.root), "--results", str(study.parent)]
     done = CliRunner().invoke(store_app, command)
@@ -299,4 +295,3 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
         f"left: run {record(3).run_id} of small: its code is no commit of this repository",
     ]
     assert Store(study.parent).read("small").done == {run.run_id: run for run in (record(1), new)}
-    assert weights[1].read_bytes() == b"weights"

@@ -22,7 +22,7 @@ from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.models.registry import families, presets
-from vitinit.benchmark.records.store import Store, maps_path
+from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import distances
@@ -205,7 +205,7 @@ def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
     )
     if name == "convit":
         assert record.masked[0].top1_whole == pytest.approx(record.score)
-    kept = [maps_path(where.root, "faults", cell.run_id).exists() for where in (probed, later)]
+    kept = [kept_path(where.root, "faults", cell.run_id, "maps").exists() for where in (probed, later)]
     assert kept == [attends, False]
     assert Store(later.root).read("faults").done[cell.run_id].probes == []
     refused = ["attention maps are not kept: ConvMixer has none of one known shape"]
