@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[1]
     [
         ("-c 'import vitinit'", "torch timm torchvision pandas"),
         ("-m vitinit.runners.cli --help", "torch pandas matplotlib"),
+        ("-m vitinit.runners.cli list datasets", "torch torchvision timm sklearn scipy pandas"),
         ("-m vitinit.runners.cli plan smoke", "torch timm sklearn pandas matplotlib"),
         (
             f"-m vitinit.analysis.tables --results {shlex.quote(str(ROOT))}/results/reference --study small",

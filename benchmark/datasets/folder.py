@@ -37,7 +37,9 @@ class Folder(Dataset):
         return split(*train), split(*test), classes, None
 
     def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
-        """The images, and what else lies below the folder."""
+        """The images, and what else lies below the folder; nothing where it is gone."""
+        if not spec.root.is_dir():
+            return [], []
         files = [file for folder in folders(spec.root) for each in by_class(folder).values() for file in each]
         return files, sorted({*below(spec.root)} - {*files})
 

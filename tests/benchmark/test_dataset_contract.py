@@ -1,10 +1,8 @@
-"""Contract of every dataset of the registry, and datasets from elsewhere. A new one is tested with no edit here."""
+"""Contract of every dataset of the registry. A new one is tested with no edit here."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +10,12 @@ import pytest
 import torch
 from dataset_helpers import error_of, make_folder
 
-from tests.processes import ROOT
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.load import decoded_size, load, sources
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
-from vitinit.initializers.errors import VitinitError
 
 NAMES = registry.names()
 SIZE = 8
@@ -108,78 +104,3 @@ def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes
             (place / file).parent.mkdir(parents=True, exist_ok=True)
             (place / file).write_bytes(b"damaged")
         assert f"cannot read {dataset.name} in {place} (" in error_of(spec, SIZE, place)
-
-
-def test_planning_with_every_dataset_imports_nothing_slow() -> None:
-    code = (
-        "import sys; from pathlib import Path; from vitinit.benchmark.datasets import registry\n"
-        "from vitinit.benchmark.spec import DatasetSpec\n"
-        "for name in registry.names():\n"
-        "    dataset = registry.get(name)\n"
-        "    spec = DatasetSpec(name=name, path='.' if dataset.name in ('folder', 'hf') else None)\n"
-        "    dataset.unavailable(spec, Path('nowhere')), dataset.training_images(spec)\n"
-        "slow = {'torch', 'torchvision', 'timm', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n"
-        "sys.exit(f'imported: {slow}' if slow else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-# --- from elsewhere ---
-
-THEIRS = '''
-"""Bright or dark: images of noise."""
-
-import numpy as np
-
-from vitinit.benchmark.datasets.dataset import InMemory
-
-
-class Brightness(InMemory):
-    """Noise around one of two levels."""
-
-    def read(self, data_dir):
-        random = np.random.RandomState(0)
-        splits = []
-        for count in self.images:
-            labels = np.arange(count) % 2
-            noise = random.randint(0, 100, (count, 3, 8, 8))
-            splits.append(((noise + 100 * labels[:, None, None, None]).astype(np.uint8), labels))
-        return *splits, ("dark", "bright")
-
-
-BRIGHTNESS = Brightness(name="{name}", images=(40, 10), classes=2, origin="is drawn")
-'''
-
-
-def installed(folder: Path, value: str) -> None:
-    """Write a dist-info folder with the entry point, as `pip install` does."""
-    info = folder / "their_package-1.0.dist-info"
-    info.mkdir(parents=True, exist_ok=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[vitinit.datasets]\nbrightness = {value}\n")
-
-
-@pytest.fixture
-def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder on the path; discovery starts anew, and what is found here is forgotten afterwards."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(registry.REGISTRY, "searched", False)
-    return tmp_path
-
-
-def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path) -> None:
-    sources = {
-        "BRIGHTNESS = 3\n": "is not a Dataset",
-        THEIRS.format(
-            name="digits"
-        ): "two datasets are called 'digits': in vitinit.benchmark.datasets.digits.DIGITS and in ",
-        THEIRS.format(name="unread").replace("def read(", "def look("): "cannot be loaded: .*read",
-    }
-    for number, (source, words) in enumerate(sources.items()):
-        module = f"broken_dataset_{number}"
-        (discovery / f"{module}.py").write_text(source)
-        installed(discovery, f"{module}:BRIGHTNESS")
-        with pytest.raises(VitinitError, match=words) as info:
-            registry.names()
-        assert module in str(info.value)

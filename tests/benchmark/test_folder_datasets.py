@@ -19,7 +19,6 @@ from torchvision.transforms import functional as tv
 
 from vitinit.benchmark.datasets.folder import FOLDER
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.image_files.subset import a_fifth
 from vitinit.benchmark.spec import DatasetSpec
 
@@ -129,7 +128,6 @@ blocks:
     recipe: {name: small, epochs: 1, batch_size: 2}
     seeds: [0]
 """
-RUN = "run", "mine.yaml", "--executor", "inline", "--device", "cpu"
 
 
 @pytest.mark.parametrize("held_out", [{}, {"val_size": 6, "evaluate_on": "val"}])
@@ -150,46 +148,13 @@ def test_the_plan_counts_images_for_measuring_that_are_trained_on(layout, held_o
     assert f"\nfolder:images: {shared} of its {name} images are in train, too\n" in here("plan", "mine.yaml")[1]
 
 
-def test_images_are_those_that_torchvision_reads_and_others_are_counted(tmp_path: Path, here) -> None:
-    make_folder(tmp_path / "images", {"a": 3, "a/deep/er": 2, "a/.hidden": 2, "b": 5})
-    make_image(tmp_path / "images/b/UPPER.JPG", 1)
-    for name in ("a/x.gif", "b/y.jfif", "b/deep/z.gif", "beside.png"):
-        make_image((tmp_path / "images" / name).with_suffix(".png"), 2)
-        (tmp_path / "images" / name).with_suffix(".png").rename(tmp_path / "images" / name)
-    files, _ = FOLDER.own_files(folder_spec(tmp_path / "images"))
-    assert sorted(map(str, files)) == sorted(
-        path for path, _ in ImageFolder(tmp_path / "images").samples if ".hidden" not in path
-    )
-    (tmp_path / "mine.yaml").write_text(GRID)
-    code, said = here(*RUN)
-    assert code == 0
-    assert "folder:images: 4 of 15 files are not read: 2 .gif, 1 .jfif, 1 .png; as " in said
-    record = json.loads(next((tmp_path / "results/local/mine").glob("*.json")).read_bytes())
-    assert record["dataset"]["unread"] == {".gif": 2, ".jfif": 1, ".png": 1}
-
-
-def test_images_that_changed_after_a_run_are_noticed_and_a_copy_of_the_folder_is_not(tmp_path: Path, here) -> None:
-    make_folder(tmp_path / "images", {"a": 5, "b": 5})
-    (tmp_path / "mine.yaml").write_text(GRID)
-    code, said = here(*RUN)
-    assert (code, "other images" in said) == (0, False)
-    (tmp_path / "images").rename(tmp_path / "before")
-    shutil.copytree(tmp_path / "before", tmp_path / "images", copy_function=shutil.copyfile)
-    assert "other images" not in here("plan", "mine.yaml")[1]
-    make_image(tmp_path / "images/a/000.png", 1234)
-    noticed = "1 run done with other images than folder:images has now: put these back, or remove the records"
-    assert all(noticed in here(*command)[1] for command in (("plan", "mine.yaml"), RUN))
-
-
-def test_a_relative_folder_begins_in_that_of_the_grid_and_changes_no_run(tmp_path: Path, here) -> None:
-    (tmp_path / "grids").mkdir()
-    (tmp_path / "grids/mine.yaml").write_text(GRID)
-    make_folder(tmp_path / "images", {"a": 5, "b": 5})  # where the command runs
-    assert here("plan", "grids/mine.yaml")[0] == 2
-    (tmp_path / "images").rename(tmp_path / "grids/images")
-    assert here("run", "grids/mine.yaml", *RUN[2:])[0] == 0
-    spec = grid.load(str(tmp_path / "grids/mine.yaml")).cells[0].spec
-    assert spec.run_id == spec.model_copy(update={"dataset": DatasetSpec(name="folder", path="images")}).run_id
+def test_images_are_those_that_torchvision_reads(tmp_path: Path) -> None:
+    make_folder(tmp_path, {"a": 3, "a/deep/er": 2, "b": 5})
+    make_image(tmp_path / "b/UPPER.JPG", 1)
+    (tmp_path / "a/x.gif").touch()
+    files, unread = FOLDER.own_files(folder_spec(tmp_path))
+    assert sorted(map(str, files)) == sorted(path for path, _ in ImageFolder(tmp_path).samples)
+    assert unread == [tmp_path / "a/x.gif"]
 
 
 def test_a_fifth_of_each_class_is_that_of_scikit_learn() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vitinit.analysis.tables.__main__ import main as tables
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
@@ -127,20 +126,3 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
         plugins.load(name)
     (folder / "own_model.py").write_text(mine)
     assert plugins.load(name).__name__ == "tiny"
-
-
-def test_failures_of_a_method_that_was_mended_are_no_longer_shown(folder, here, capsys):
-    def table() -> str:
-        assert tables(["--results", "results/local", "--study", "own", "--all"]) == 0
-        return capsys.readouterr().out
-
-    method = folder / "parts/own_method.py"
-    method.write_text(METHOD.replace("mul_(self.factor)", "mul_(torch.nan)"))
-    run = ["run", folder / "own.yaml", "--executor", "inline", "--device", "cpu", "--only", "arch=vit"]
-    assert here(*run)[0] == 1
-    assert "Failed: Mine on own_data.py" in table()
-    method.write_text(METHOD)
-    assert here(*run)[0] == 0
-    said = table()
-    assert "Failed" not in said
-    assert "Not shown: 2 failed or skipped runs that the grid no longer has" in said
