@@ -66,15 +66,11 @@ class Storages:
     """A set of storages, which it does not keep alive."""
 
     def __init__(self) -> None:
-        self.memory: dict[int, Memory] = {}
-        self._limit = 1000
+        self.memory: dict[int, Memory] = {}  # while a reference is here, no other storage has its address
 
     def add(self, tensor: Tensor, stream: Stream) -> Tensor:
         ref = StorageWeakRef(tensor.untyped_storage())
         self.memory.setdefault(ref.cdata, Memory(ref, stream))
-        if len(self.memory) > self._limit:  # while a reference is here, no other storage has its address
-            self.memory = {at: each for at, each in self.memory.items() if not each.ref.expired()}
-            self._limit = 1000 + 2 * len(self.memory)
         return tensor
 
     def of(self, tensor: Tensor) -> Memory:

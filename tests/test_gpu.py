@@ -164,20 +164,6 @@ def test_images_decoded_in_full_size(photographs):
     the_same_on_both(what, preset("vit_micro"), kind=FullSizeLoader, data=data)
 
 
-def test_a_gpu_is_given_more_large_images_to_augment_at_once(monkeypatch):
-    """Each call is some hundred operations, whatever the number of images."""
-    at_once: list[int] = []
-    cls = augmentations.REGISTRY.get("rand_augment")
-    monkeypatch.setattr(cls, "apply", lambda self, images, *_: (at_once.append(len(images)), images)[1])
-    images = torch.zeros((8 * 24, 3, 224, 224), dtype=torch.uint8)
-    large = Split(images, torch.zeros(len(images), dtype=torch.long))
-    data = Data(large, Split(images[:1], large.labels[:1]), ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 224)
-    with pretended_gpu():
-        loader = ResidentLoader(data, recipe(rand_augment="rand-m9-mstd0.5-inc1"), 0, GPU)
-        assert sum(1 for _ in loader.train(0)) == 24
-    assert at_once == [96, 96]
-
-
 def planted(change: Callable[[nn.Module], object]) -> None:
     with pretended_gpu() as gpu:
         trained(GPU, recipe(epochs=1), preset("vit_micro"), change=change, gpu=gpu)

@@ -151,26 +151,16 @@ def train(
         VitinitError: the model cannot be compiled.
     """
     model, recipe, device = training.model, training.recipe, loader.device
-    devices = [device] if device.type == "cuda" else []
-    fork = torch.random.fork_rng(devices=devices)
+    fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with fork, tensor_floats(recipe.precision), compiled(model, compile) as forward:
         parallel = warmed_up(world.parallel(forward), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
             training.scheduler.step(epoch)
             model.train()
-            for step, (images, targets) in enumerate(loader.train(epoch, training.step), training.step):
-                training.scheduler.step_update(epoch * loader.steps + step)
-                parts = micro_batches(images, targets, micro_batch)
-                several = world.size > 1 or len(parts) > 1
-                positions = [(world.rank, number) if several else () for number in range(len(parts))]
-                seeds = [derive(seed, "dropout", epoch, step, *position) for position in positions]
-                training.loss_sum += world.sum(optimize(training, parallel, parts, seeds, world.size))
-                training.step = step + 1
-                if training.ema and training.total_steps == 1:
-                    training.ema.set(model)  # the average begins with the weights after the first step
-                elif training.ema:
-                    training.ema.update(model)
+            for batch in loader.train(epoch, training.step):
+                training.scheduler.step_update(training.total_steps)
+                update(training, parallel, batch, seed, world, micro_batch)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             losses = {"training": float(training.loss_sum) / loader.steps}
@@ -208,42 +198,44 @@ def train(
             between_steps()
 
 
-def optimize(
-    training: Training, parallel: nn.Module, parts: list[tuple[Tensor, Tensor]], seeds: list[int], processes: int
-) -> Tensor:
-    """One optimiser step.
+def update(
+    training: Training,
+    parallel: nn.Module,
+    batch: tuple[Tensor, Tensor],
+    seed: int,
+    world: World = ALONE,
+    micro_batch: int | None = None,
+) -> None:
+    """Take one optimiser step on this process's part of a batch.
 
     Every micro batch counts by its images, whatever their number here and elsewhere, so that the gradients of all
-    processes add up to the one of the mean loss over the whole batch.
-
-    Args:
-        training: what is trained.
-        parallel: its model, as `World.parallel` gives it.
-        parts: the micro batches of this process.
-        seeds: of dropout, for each of them.
-        processes: how many there are; `parallel` takes the mean of their gradients.
-
-    Returns:
-        This process's part of the mean loss over the whole batch.
+    processes add up to the one of the mean loss over the whole batch: `parallel` takes the mean of their gradients.
     """
-    optimizer, scaler, recipe, losses = training.optimizer, training.scaler, training.recipe, []
+    model, optimizer, scaler, recipe = training.model, training.optimizer, training.scaler, training.recipe
+    parts, loss_sum = micro_batches(*batch, micro_batch), torch.zeros_like(training.loss_sum)
     optimizer.zero_grad()
-    for number, ((images, targets), seed) in enumerate(zip(parts, seeds, strict=True), 1):
-        torch.manual_seed(seed)
-        to_come = number < len(parts) and isinstance(parallel, DistributedDataParallel)
-        with parallel.no_sync() if to_come else nullcontext():  # type: ignore[operator]
+    for number, (images, targets) in enumerate(parts):
+        position = (world.rank, number) if world.size > 1 or len(parts) > 1 else ()
+        torch.manual_seed(derive(seed, "dropout", training.epoch, training.step, *position))
+        last = number == len(parts) - 1
+        with nullcontext() if last or world.size == 1 else parallel.no_sync():  # type: ignore[operator]
             with autocast(recipe, images.device):
                 loss = training_loss(parallel(images), targets, recipe.label_smoothing)
             loss = loss * (len(images) / recipe.batch_size)
-            scaler.scale(loss * processes).backward()
-        losses.append(loss.detach())
+            scaler.scale(loss * world.size).backward()
+        loss_sum += loss.detach()
     # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
     if recipe.clip_grad:
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
+        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_grad)
     scaler.step(optimizer)
     scaler.update()
-    return sum(losses[1:], losses[0])
+    training.loss_sum += world.sum(loss_sum)
+    training.step += 1
+    if training.ema and training.total_steps == 1:
+        training.ema.set(model)  # the average begins with the weights after the first step
+    elif training.ema:
+        training.ema.update(model)
 
 
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:

@@ -135,8 +135,8 @@ def _arm(kill: Kill) -> None:
             time.sleep(60)
 
     if kill.moment == "training":
-        optimize = train.optimize
-        train.optimize = lambda *arguments: (optimize(*arguments), strike())[0]
+        update = train.update
+        train.update = lambda *arguments: (update(*arguments), strike())[0]
     elif kill.moment == "evaluation":
         autocast = train.autocast
         train.autocast = lambda *arguments: (

@@ -16,13 +16,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import timm.data
 import torch
 from packaging.requirements import Requirement
-from PIL import Image
 from torch.utils.flop_counter import FlopCounterMode
 
+from tests.miniature import real_photographs
 from tests.random_images import beton, random_data
 from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.image_files.beton import ffcv_missing, prepare_beton
@@ -30,9 +29,10 @@ from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.optimizers.registry import groups
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.gpu import out_of_memory
+from vitinit.runners.basics.environment import code, environment
 from vitinit.runners.basics.machine import cores, default_device, lacks_compiler
 from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.one_run.outcome import now
 from vitinit.runners.training.train import Training, autocast, train
 
 RAND = {"hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1"}
@@ -55,16 +55,16 @@ def recipe(batch_size: int, **fields: Any) -> Recipe:
 
 def missing(device: str) -> list[str]:
     """What is not as it should be here, each with the parts that it costs."""
-    needed = map(Requirement, requires("vitinit") or ())
-    pinned = [need for need in needed if not need.marker or need.marker.evaluate({"extra": "benchmark"})]
-    costs = {
-        "torch finds no CUDA GPU: every number of a GPU, all of make test-gpu": default_device() != "cuda",
-        f"{lacks_compiler(device)}: compiled steps": lacks_compiler(device),
-        f"{ffcv_missing()}: FFCV": ffcv_missing(),
+    costs = {"torch finds no CUDA GPU: every number of a GPU, all of make test-gpu": default_device() != "cuda"}
+    costs |= {
+        f"{text}: {what}": text for text, what in [(lacks_compiler(device), "torch.compile"), (ffcv_missing(), "FFCV")]
     }
-    old = [f"{need.name} {version(need.name)} is not {need.specifier}: whatever uses it" for need in pinned
-           if not need.specifier.contains(version(need.name), prereleases=True)]  # fmt: skip
-    return [*(text for text, holds in costs.items() if holds), *old]
+    for need in map(Requirement, requires("vitinit") or ()):
+        if not need.marker or need.marker.evaluate({"extra": "benchmark"}):
+            costs[f"{need}, and {version(need.name)} is here: all that uses it"] = not need.specifier.contains(
+                version(need.name)
+            )
+    return [text for text, holds in costs.items() if holds]
 
 
 def loaders(device: torch.device, batches: int) -> Rows:
@@ -171,15 +171,14 @@ def together(device: torch.device, batches: int) -> Rows:
 
 def jpegs(device: torch.device, batches: int, side: int = 224) -> Rows:
     """Random resized crops and flips of photographs' size: our two loaders beside timm's, in turns."""
-    random, batch = np.random.default_rng(0), 64
+    wholes, batch = real_photographs(), 64
     count, how = min(1024, batch * batches), recipe(batch, hflip=0.5, crop_scale=(0.08, 1.0))
     with tempfile.TemporaryDirectory() as folder:
         for split, label, number in itertools.product(("train", "test"), "ab", range(count // 2)):
             place = Path(folder, split, label)
             place.mkdir(parents=True, exist_ok=True)
-            coarse = Image.fromarray(random.integers(256, size=(24, 32, 3), dtype=np.uint8)).resize((500, 375))
-            noisy = np.asarray(coarse) + random.normal(0, 12, (375, 500, 1))
-            Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(place / f"{number}.jpg", quality=90)
+            part = wholes[number % 2].crop((left := number % 140, top := number % 52, left + 500, top + 375))
+            part.save(place / f"{number}.jpg", quality=90)
         spec = DatasetSpec(name="folder", path=folder)
         ours = {"files": make_loader(open_data(spec, side, Path(folder), cropped=True), how, 0, device)}
         if not ffcv_missing():
@@ -195,8 +194,7 @@ def jpegs(device: torch.device, batches: int, side: int = 224) -> Rows:
             seconds, done = timed(device, partial(images, epoch))
             rates[name] += [done / seconds] if epoch else []  # the first epoch warms up
         for name, found in rates.items():
-            median_, least, most = statistics.median(found), min(found), max(found)
-            yield f"{side} px, {name} ({least:,.0f} to {most:,.0f} in {len(found)} epochs)", median_, "images/s"
+            yield f"{side} px, {name}", statistics.median(found), f"images/s, {min(found):,.0f} to {max(found):,.0f}"
 
 
 PARTS = {part.__name__: part for part in (loaders, steps, together, jpegs)}
@@ -223,17 +221,14 @@ def main() -> None:
                 rows[f"{part}: {name}"] = [round(number, 3), unit]
                 print(f"{part}: {name}".ljust(76), f"{number:12,.1f} {unit}", flush=True)
         except (VitinitError, RuntimeError, OSError) as error:
-            print(f"{part}: {'out of memory' if out_of_memory(error) else error}", flush=True)
+            print(f"{part}: {error}", flush=True)
     if given.out:
-        on_gpu, driver = device.type == "cuda", Path("/proc/driver/nvidia/version")
-        card = torch.cuda.get_device_name() if on_gpu else f"{cores()} cores"
-        packages = {name: version(name) for name in ("torch", "torchvision", "timm", "numpy", "pillow")}
-        facts = {"card": card, "driver": driver.read_text().splitlines()[0] if driver.is_file() else None,
-                 "cuda": torch.version.cuda, "cores": cores(), "packages": packages}  # fmt: skip
-        given.out.mkdir(parents=True, exist_ok=True)
+        driver, facts = Path("/proc/driver/nvidia/version"), environment(given.device, code())
+        card = str(facts["gpu"] or facts["processor"])
+        facts |= {"cores": cores(), "driver": driver.read_text().splitlines()[0] if driver.is_file() else None}
         file = given.out / f"{card.lower().replace(' ', '-')}.json"
-        written = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        file.write_text(json.dumps({"written": written, **facts, "rows": rows}, indent=1) + "\n")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({"written": str(now()), **facts, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

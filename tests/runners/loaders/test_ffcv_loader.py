@@ -12,20 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.faults.harness import assert_same, setting, stopped_after
 from tests.processes import until
-from tests.runners.small_run import spec
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
-from vitinit.benchmark.models.vit import ViT
-from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders import make_loader, open_data
-from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.distributed import World
 
 pytestmark = pytest.mark.ffcv
@@ -186,19 +178,3 @@ def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tm
     (tmp_path / "images/train/dark/7.png").unlink()
     with pytest.raises(VitinitError, match="has other files than when it was prepared"):
         load_beton(moved, SIZE, tmp_path)
-
-
-def test_a_run_begun_with_ffcv_ends_with_the_resident_loader_as_if_it_had_had_no_other(images, data_dir, tmp_path):
-    cell = Cell("Mine", spec(dataset=images, model=ViT(image_size=SIZE, patch_size=10, width=16, depth=1, heads=2)))
-
-    def place(name: str, loader: str) -> Setting:
-        execution = Execution(device="cpu", threads=2, executor="inline", loader=loader)
-        return setting(tmp_path / name, data_dir=data_dir, execution=execution)
-
-    stopped_after(1, cell, place("resumed", "ffcv"))
-    for name in ("resumed", "resident"):
-        record = carry_out(cell, place(name, "resident"), Stop())
-        assert record.execution["loader"] == "resident"
-    assert_same(place("resident", ""), place("resumed", ""), cell, but=("environment",))
-    (changed,) = Store(tmp_path / "resumed").outcome("faults", cell.run_id).environment["changed_while_running"]
-    assert changed == {"from_step": 12, "changed": {"execution.loader": ["ffcv", "resident"]}}

@@ -48,7 +48,7 @@ def breaks(monkeypatch):
 
     def at(step: int, error: str = STICKY) -> None:
         monkeypatch.setattr(gpu, "check", lambda device: None)
-        monkeypatch.setattr(train, "optimize", at_call(step, train.optimize, lambda: lose(error)))
+        monkeypatch.setattr(train, "update", at_call(step, train.update, lambda: lose(error)))
 
     return at
 
@@ -114,7 +114,7 @@ def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
     """Carry out runs while the device of rank 1 is broken at once, or at its third step."""
     if os.environ["RANK"] == "1":
         gpu.check = refuse if at_once else lambda device: None
-        train.optimize = at_call(3, train.optimize, lose)
+        train.update = at_call(3, train.update, lose)
     with joined("cpu") as world:
         try:
             list(in_turn(cells, replace(where, execution=shared(where.execution, world)), Stop(), world=world))
@@ -154,7 +154,7 @@ def fail(cells: list[Cell], where: Setting) -> None:
                 def out_of_memory() -> None:
                     raise torch.OutOfMemoryError("no memory left")
 
-                train.optimize = at_call(3, train.optimize, out_of_memory)
+                train.update = at_call(3, train.update, out_of_memory)
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Checkpoint files: damaged ones are known as such, the one before is used, nothing in them is executed."""
 
-import errno
 import os
 import pickle
 import random
@@ -9,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitinit.benchmark.files import atomic
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.training import checkpoint
 from vitinit.runners.training.checkpoint import Checkpoints
@@ -101,30 +99,6 @@ def test_code_in_a_checkpoint_is_refused_not_run(checkpoints, tmp_path, reports,
         assert steps(checkpoints) == []
         assert not (tmp_path / "executed").exists()
     assert len(reports) == 2
-
-
-def test_on_a_full_disk_the_older_one_makes_room_else_the_old_ones_stay(checkpoints, tmp_path, reports, monkeypatch):
-    fsync, full = os.fsync, [0]
-
-    def failing(descriptor: int) -> None:
-        full[0] -= 1
-        if full[0] >= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        fsync(descriptor)
-
-    monkeypatch.setattr(atomic.os, "fsync", failing)
-    checkpoints.save(state(1), 1)
-    full[0] = 99
-    checkpoints.save(state(2), 2)
-    path = tmp_path / "step-00000002.ckpt"
-    assert reports == [f"no checkpoint at step 2: cannot write {path}: No space left on device"]
-    assert files(tmp_path) == ["claim.json", "step-00000001.ckpt"]
-    full[0] = 0
-    checkpoints.save(state(2), 2)
-    full[0] = 1
-    checkpoints.save(state(3), 3)
-    assert steps(checkpoints) == [3, 2]
-    assert len(reports) == 1
 
 
 def test_saving_takes_a_hundredth_of_the_time(tmp_path, monkeypatch):

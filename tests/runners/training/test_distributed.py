@@ -18,7 +18,7 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.loaders.resident import ResidentLoader
 from vitinit.runners.training import distributed, train
 from vitinit.runners.training.distributed import ALONE, Failed, World, joined
-from vitinit.runners.training.train import Training, optimize
+from vitinit.runners.training.train import Training, update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -109,7 +109,7 @@ def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
     parallel = train.warmed_up(world.parallel(training.model), training, loader.image_size)
     images, labels = next(loader.train(0))
     images = images * (1e30 if world.rank == world.size - 1 else 1)
-    optimize(training, parallel, [(images, labels)], [0], world.size)
+    update(training, parallel, (images, labels), 0, world)
     after = training.model.state_dict()
     return all(torch.equal(after[name], tensor) for name, tensor in before.items()), training.scaler.get_scale()
 

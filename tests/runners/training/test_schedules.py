@@ -24,10 +24,6 @@ FORMULAS: list[tuple[Any, Callable[[float], float]]] = [
     ({"name": "step", "every": 3, "factor": 0.5}, lambda share: LR * 0.5 ** math.floor(share * EPOCHS / 3 + 1e-9)),
     ("wsd", lambda share: MIN + (LR - MIN) * (1 - math.sqrt(max(0, (share - 0.8) / 0.2)))),
     (
-        {"name": "wsd", "cooldown": 0.5, "shape": "linear"},
-        lambda share: MIN + (LR - MIN) * (1 - max(0, (share - 0.5) / 0.5)),
-    ),
-    (
         {"name": "wsd", "cooldown": 0.3, "shape": "cosine"},
         lambda share: MIN + (LR - MIN) * (1 + math.cos(math.pi * max(0, (share - 0.7) / 0.3))) / 2,
     ),

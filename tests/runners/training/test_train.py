@@ -19,7 +19,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.resident import ResidentLoader
-from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, optimize, train
+from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train, update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -115,7 +115,7 @@ def test_gradients_are_clipped_at_the_size_that_they_have_without_the_scale_of_f
     model, loader = initialised(), ResidentLoader(data, settings, 0, CPU)
     before = [value.detach().clone() for value in model.parameters()]
     training, resumed = Training(model, settings, 6, CPU), Training(initialised(), settings, 6, CPU)
-    optimize(training, model.train(), [next(loader.train(0))], [0], 1)
+    update(training, model.train(), next(loader.train(0)), 0)
     moved = [(value.detach() - old).norm() for value, old in zip(model.parameters(), before, strict=True)]
     assert float(torch.stack(moved).norm()) == pytest.approx(0.01, rel=1e-3)
     training.scaler.update(2.0**9)
