@@ -8,10 +8,9 @@ Modes belong to a thread: in others nothing can be put on the GPU.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,48 +35,35 @@ class Refused(RuntimeError):
 
 
 class Stream:
-    """A stream: a number for each operation, and up to which number it comes after those of other streams."""
+    """A stream: the number of its last operation, and after which ones of other streams the next one comes."""
 
-    def __init__(self, device: Any = None, seen: dict[Stream, int] | None = None) -> None:
-        self.seen = defaultdict(int, seen or {})
+    def __init__(self, device: Any = None) -> None:
+        self.seen: Counter[Stream] = Counter()
 
     def record_event(self) -> Stream:
-        return Stream(seen=self.seen)
+        event = Stream()
+        event.wait_event(self)
+        return event
 
     def wait_event(self, event: Stream) -> None:
-        for stream, number in event.seen.items():
-            self.seen[stream] = max(self.seen[stream], number)
+        self.seen |= event.seen
 
     wait_stream = wait_event
 
 
-@dataclass(eq=False)
-class Memory:
-    """A storage on the GPU: in which stream it was made, which operations read or wrote it last."""
-
-    ref: StorageWeakRef
-    owner: Stream
-    used: dict[Stream, int] = field(default_factory=dict)
-    written: dict[Stream, int] = field(default_factory=dict)
-    recorded: set[Stream] = field(default_factory=set)
-
-
-class Storages:
-    """A set of storages, which it does not keep alive."""
-
-    def __init__(self) -> None:
-        self.memory: dict[int, Memory] = {}  # while a reference is here, no other storage has its address
+class Storages(dict[int, Any]):
+    """Storages, which it does not keep alive: the stream in which each was made, and who has used it when."""
 
     def add(self, tensor: Tensor, stream: Stream) -> Tensor:
-        ref = StorageWeakRef(tensor.untyped_storage())
-        self.memory.setdefault(ref.cdata, Memory(ref, stream))
+        ref = StorageWeakRef(tensor.untyped_storage())  # while it is here, no other storage has its address
+        self.setdefault(ref.cdata, SimpleNamespace(ref=ref, owner=stream, used=Counter(), recorded=set()))
         return tensor
 
-    def of(self, tensor: Tensor) -> Memory:
-        return self.memory[tensor.untyped_storage()._cdata]
+    def of(self, tensor: Tensor) -> Any:
+        return self.get(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else None
 
-    def __contains__(self, tensor: Tensor) -> bool:
-        return tensor.layout == torch.strided and tensor.untyped_storage()._cdata in self.memory
+    def __contains__(self, tensor: Any) -> bool:
+        return self.of(tensor) is not None
 
 
 class Generator(torch._C.Generator):
@@ -88,10 +74,8 @@ class PretendedGpu(TorchDispatchMode):
     """The device, while the mode is active.
 
     Attributes:
-        waits: operations that made the host wait for the device, since this was last cleared.
-        operations: number of operations on the device, by name.
-        pageable: shapes of tensors that were sent from memory that is not page-locked.
-        races: operations that come before, or after, what they need, or change what is still being sent.
+        faults: what made the host wait for the device, or was sent from memory that is not page-locked, or came before
+            what it needs, since this was last cleared.
         stream: the current one.
     """
 
@@ -99,13 +83,10 @@ class PretendedGpu(TorchDispatchMode):
         super().__init__()
         self.device = device
         self.here, self.pinned = Storages(), Storages()
-        self.waits: list[str] = []
-        self.operations: Counter[str] = Counter()
-        self.pageable: list[tuple[int, ...]] = []
-        self.races: list[str] = []
+        self.faults: list[str] = []
         self.host, self.stream = Stream(), Stream()
-        self.shared: set[Memory] = set()
-        """Memory that another stream than its own has used."""
+        self.shared: list[Any] = []
+        """Storages that another stream than their own has used."""
         self.sending: list[tuple[Tensor, Tensor]] = []
         """Page-locked tensors of which a copy is under way, and what was in them when it began."""
         self.leaving = False
@@ -116,31 +97,26 @@ class PretendedGpu(TorchDispatchMode):
 
     def wait(self, why: str) -> None:
         """The host waits for the current stream: all that it launches from now on comes after."""
-        self.waits.append(why)
-        self.check()
+        self.faults.append(f"waits for the GPU: {why}")
         self.sending.clear()
         self.host.wait_event(self.stream)
 
+    def uses(self, name: str, memory: Any) -> None:
+        """Note that an operation of the current stream reads or writes; it must come after those of other streams."""
+        if any(number > self.stream.seen[stream] for stream, number in memory.used.items()):
+            self.faults.append(f"{name} does not wait for another stream")
+        memory.used[self.stream] = self.stream.seen[self.stream]
+        if self.stream is not memory.owner:
+            self.shared.append(memory)
+
     def check(self) -> None:
         """Note memory that was freed, or changed, before what uses it is done."""
-        self.races += [
-            "page-locked memory was changed as it was sent" for now, then in self.sending if (now != then).any()
-        ]
+        if any((now != then).any() for now, then in self.sending):
+            self.faults.append("page-locked memory was changed as it was sent")
         for memory in [memory for memory in self.shared if memory.ref.expired()]:
             self.shared.remove(memory)
-            late = {s for s, number in memory.used.items() if number > memory.owner.seen[s]} - memory.recorded
-            self.races += ["memory was freed while another stream may use it: record_stream"] * bool(late)
-
-    def _uses(self, name: str, tensor: Tensor, writes: bool) -> None:
-        memory, now = self.here.of(tensor), self.stream
-        for stream, number in (memory.used if writes else memory.written).items():
-            if number > now.seen[stream]:
-                self.races.append(f"{name} does not wait for another stream")
-        memory.used[now] = now.seen[now]
-        if writes:
-            memory.written[now] = now.seen[now]
-        if now is not memory.owner:
-            self.shared.add(memory)
+            if any(memory.used[stream] > memory.owner.seen[stream] for stream in {*memory.used} - memory.recorded):
+                self.faults.append("memory was freed while another stream may use it")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), func._schema.name.removeprefix("aten::")
@@ -160,18 +136,14 @@ class PretendedGpu(TorchDispatchMode):
             self._copied(args, target, kwargs.get("non_blocking", False) or (name == "copy_" and True in args[2:]))
         elif ours and others:
             self._mixed(name, args, others)
-        if on_gpu:
-            if any(isinstance(leaf, torch._C.Generator) and not isinstance(leaf, Generator) for leaf in leaves):
-                raise Refused(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
-            self.operations[name] += not func.is_view
+        if on_gpu and any(type(leaf) is torch._C.Generator for leaf in leaves):
+            raise Refused(f"{func}: Expected a 'cuda' device type for generator but found 'cpu'")
         if ours and not func.is_view:
             self.check()
             self.stream.wait_event(self.host)
             self.stream.seen[self.stream] += 1
-            for argument, given in zip(func._schema.arguments, args, strict=False):
-                for leaf in tree_leaves(given):
-                    if isinstance(leaf, Tensor) and leaf in self.here:
-                        self._uses(name, leaf, argument.alias_info is not None and argument.alias_info.is_write)
+            for tensor in ours:
+                self.uses(name, self.here.of(tensor))
         by_mask = name in INDEXING and any(
             each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
         )
@@ -180,10 +152,7 @@ class PretendedGpu(TorchDispatchMode):
         result = func(*args, **kwargs)
         for each in tree_leaves(result):
             if isinstance(each, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
-                fresh = each not in self.here
-                self.here.add(each, self.stream)
-                if fresh:
-                    self._uses(name, each, writes=True)
+                self.uses(name, self.here.of(self.here.add(each, self.stream)))
             elif isinstance(each, Tensor) and pinned:
                 self.pinned.add(each, self.stream)
         return result
@@ -205,7 +174,8 @@ class PretendedGpu(TorchDispatchMode):
         source = args[1] if isinstance(args[1:2] and args[1], Tensor) else args[0]
         into = self.device_of(args[0]) if source is not args[0] else target
         if isinstance(source, Tensor) and self.device_of(source) != into:
-            self.pageable += [tuple(source.shape)] if into != CPU and source not in self.pinned else []
+            if into != CPU and source not in self.pinned:
+                self.faults.append(f"{tuple(source.shape)} is not page-locked")
             if into == CPU or not non_blocking:
                 self.wait(f"copy of {tuple(source.shape)} to {into}")
             else:

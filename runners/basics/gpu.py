@@ -37,11 +37,11 @@ SPEED = 5e13
 """FLOP/s of a GPU that is busy with a small model: half of what an H200 was measured at with ViT-Tiny."""
 CONTEXT = 2**30
 """Bytes that CUDA and its libraries take in each process."""
-ACTIVATION = {"fp16": 40, "bf16": 40}
-"""Bytes of activations for each feature of a token in a block: 38 were measured of ViT-Tiny in fp16. Others: twice."""
+ACTIVATION = 80
+"""Bytes of activations for each feature of a token in a block, at most: 38 were measured of ViT-Tiny in fp16."""
 
 
-def runs_at_once(spec: RunSpec, micro_batch: int | None, memory: int, cores: int) -> int:
+def runs_at_once(spec: RunSpec, memory: int, cores: int) -> int:
     """Return how many runs like this one share a GPU: what keeps it busy, as far as memory and cores go.
 
     Of a model by name, whose size is not known before it is built, one.
@@ -49,11 +49,10 @@ def runs_at_once(spec: RunSpec, micro_batch: int | None, memory: int, cores: int
     model, recipe = spec.model, spec.recipe
     if not isinstance(model, ModelSpec):
         return 1
-    features, parameters = model.grid**2 * model.width * model.depth, 12 * model.depth * model.width**2
-    step_s = 6 * parameters * model.grid**2 * recipe.batch_size / SPEED
-    at_once = min(recipe.batch_size, micro_batch or recipe.batch_size)
-    needed = CONTEXT + 16 * parameters + at_once * features * ACTIVATION.get(recipe.precision, 80)
-    return max(1, min(MOST_AT_ONCE, math.ceil(HOST_S / step_s), cores, int(0.9 * memory / needed)))
+    tokens, parameters = recipe.batch_size * model.grid**2, 12 * model.depth * model.width**2
+    busy = math.ceil(HOST_S / (6 * parameters * tokens / SPEED))
+    needed = CONTEXT + 16 * parameters + ACTIVATION * tokens * model.width * model.depth
+    return max(1, min(MOST_AT_ONCE, busy, cores, int(0.9 * memory / needed)))
 
 
 def out_of_memory(error: BaseException) -> bool:

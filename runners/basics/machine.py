@@ -33,11 +33,9 @@ def several() -> bool:
 
 def lacks_compiler(device: str) -> str:
     """Return what torch.compile lacks here, a C++ compiler for a CPU, a C compiler for a GPU; empty if it is here."""
-    variable, names = ("CXX", ["g++", "clang++"]) if device == "cpu" else ("CC", ["gcc", "clang"])
-    names = os.environ.get(variable, "").split()[:1] or names
-    if any(map(shutil.which, names)):
-        return ""
-    return f"torch.compile needs {' or '.join(names)} on the PATH; set {variable} to another compiler"
+    variable, usual = ("CXX", "g++") if device == "cpu" else ("CC", "gcc")
+    name = os.environ.get(variable, usual)
+    return "" if shutil.which(name) else f"torch.compile needs {name}, or another compiler that {variable} names"
 
 
 def gpu_possible() -> bool:

@@ -180,7 +180,7 @@ def _setting(
         from vitinit.runners.basics.gpu import runs_at_once
         from vitinit.runners.loaders.choice import device_memory
 
-        room = options.micro_batch, device_memory(device), cpus // gpus
+        room = device_memory(device), cpus // gpus
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
         display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
         workers = gpus * at_once

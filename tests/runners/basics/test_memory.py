@@ -37,6 +37,6 @@ def test_other_errors(said):
 
 def test_small_models_share_a_gpu_as_memory_and_cores_allow_and_a_large_one_has_it_to_itself():
     small, large = (grid.load(name).cells[0].spec for name in ("small", "table2"))
-    assert [runs_at_once(small, None, 2**37, cores) for cores in (16, 2, 0)] == [12, 2, 1]
-    assert 1 < runs_at_once(small, None, 2**32, 16) < 4, "each process takes 1 GiB and what its model needs"
-    assert runs_at_once(large, None, 2**37, 16) == 1
+    assert [runs_at_once(small, 2**37, cores) for cores in (16, 2, 0)] == [12, 2, 1]
+    assert 1 < runs_at_once(small, 2**32, 16) < 4, "each process takes 1 GiB and what its model needs"
+    assert runs_at_once(large, 2**37, 16) == 1

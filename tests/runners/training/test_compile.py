@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import weights_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import Execution, check_execution
@@ -16,7 +18,7 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.compiled import compiled
 
 needs_compiler = pytest.mark.skipif(bool(lacks_compiler("cpu")), reason=lacks_compiler("cpu") or "it is here")
-EAGER, COMPILED = (Execution("cpu", 1, "inline", compiled=compiled) for compiled in (False, True))
+COMPILED = Execution("cpu", 1, "inline", compiled=True)
 
 
 @pytest.mark.long
@@ -26,17 +28,13 @@ def test_twenty_steps_agree_with_eager_ones_and_a_resumed_run_is_bitwise_the_sam
     """With dropout and augmentation."""
     cell = cell_of("dropout", tmp_path, epochs=3)
     eager, whole, stopped = (
-        setting(tmp_path / name, execution=execution, code={"argv": []})
-        for name, execution in (("eager", EAGER), ("whole", COMPILED), ("stopped", COMPILED))
+        setting(tmp_path / str(number), execution=replace(COMPILED, compiled=number > 0)) for number in range(3)
     )
     stopped_after(2, cell, stopped)
     for where in (eager, whole, stopped):
-        assert isinstance(carry_out(cell, where, Stop()), RunRecord)
+        carry_out(cell, where, Stop())
     assert_same(whole, stopped, cell)
-    first, second = (
-        torch.load(where.root / "faults" / "weights" / f"{cell.run_id}.pt", weights_only=True)
-        for where in (eager, whole)
-    )
+    first, second = (torch.load(weights_path(at.root, at.study, cell.run_id)) for at in (eager, whole))
     torch.testing.assert_close(first, second, rtol=0, atol=1e-5)
     assert any(not torch.equal(first[name], second[name]) for name in first), "nothing was compiled"
 
@@ -64,15 +62,13 @@ class Branching(nn.Module):
 def test_a_model_that_cannot_be_compiled_is_one_line_with_the_cause():
     with pytest.raises(VitinitError) as refused, compiled(Branching(), True) as forward:
         forward(torch.ones(2))
-    message = str(refused.value)
-    assert message.startswith("torch.compile cannot compile Branching: Data-dependent branching")
-    assert "\n" not in message
+    assert str(refused.value).startswith("torch.compile cannot compile Branching: Data-dependent branching")
+    assert "\n" not in str(refused.value)
 
 
 def test_without_a_compiler_nothing_begins(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(VitinitError, match=r"--compile: torch\.compile needs no-such-compiler on the PATH"):
+    with pytest.raises(VitinitError, match=r"--compile: torch\.compile needs g\+\+, or another compiler"):
         check_execution(cell_of("dropout", tmp_path).spec, COMPILED)
 
 
