@@ -66,24 +66,13 @@ def test_a_refused_study_leaves_no_grid_and_one_that_is_there_is_not_overwritten
 
 
 def test_what_a_person_leaves_out_is_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """One name for a list of them, a number of seeds, a preset by its name, a folder that is here."""
-    asked = []
-    monkeypatch.setattr("vitinit.runners.launching.launch.launch", lambda grid, *_: asked.append(grid.cells) or Tally())
+    grids = []
+    monkeypatch.setattr("vitinit.runners.launching.launch.launch", lambda grid, *_: grids.append(grid) or Tally())
     monkeypatch.chdir(tmp_path)
     make_folder(Path("images"), {"a": 5, "b": 5})
-    for short, whole in (
-        ({}, {}),
-        ({"datasets": "digits"}, {"datasets": ["digits"]}),
-        ({"seeds": 2}, {"seeds": [0, 1]}),
-        ({"seeds": "0-1"}, {"seeds": [0, 1]}),
-        ({"model": "vit_tiny"}, {"model": {"preset": "vit_tiny", "image_size": 32, "patch_size": 4}}),
-        ({"model": {"depth": 2}}, {"model": {"preset": "vit_micro", "depth": 2, "image_size": 32, "patch_size": 4}}),
-        ({"model": "vit_tiny_patch16_224"}, {"model": {"timm": "vit_tiny_patch16_224", "img_size": 224}}),
-        ({"datasets": "folder:images"}, {"datasets": [{"name": "folder", "path": "images", "home": str(tmp_path)}]}),
-    ):
-        usual = {"rows": ROWS, "datasets": ["digits"]}
-        for study in ({**usual, **short}, {**usual, **whole}):
-            vitinit.run(**study, results=tmp_path / "results", executor="inline")
-        first, second = asked[-2:]
-        assert first == second
-        assert first[0].spec.dataset.root == tmp_path / "images" or first[0].spec.dataset.name == "digits"
+    whole = {"preset": "vit_tiny", "image_size": 32, "patch_size": 4}
+    vitinit.run(ROWS, "folder:images", seeds=2, model="vit_tiny", results="results", executor="inline")
+    vitinit.run(ROWS, [f"folder:{tmp_path}/images"], seeds=[0, 1], model=whole, results="results", executor="inline")
+    short, long = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids)
+    assert short == long
+    assert {cell.spec.dataset.root for grid in grids for cell in grid.cells} == {tmp_path / "images"}

@@ -132,8 +132,7 @@ def run(
         datasets: one or several names, or mappings as in a grid. A relative path begins in the current folder.
         seeds: of every row: the number of them, from 0 on, or as in a grid `0-4` or a list.
         recipe: name, or a mapping with fields to change; without a name they are of `small`.
-        model: as in a grid, or the name of a preset, of a model of timm, or of your own as `file.py:NAME`. What is not
-            given is that of `vit_micro` at 32 pixels with patch 4.
+        model: name of a preset, or as in a grid; a preset is for 32 pixels and patch 4 where nothing else is given.
         sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
         contrasts: pairs of rows to be compared, or weighted contrasts as in a grid.
         analysis: their interval, test and check, as in a grid. Default: Student's t.
@@ -148,9 +147,11 @@ def run(
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
     seeds = range(seeds) if isinstance(seeds, int) else seeds
+    model = {"preset": model} if isinstance(model, str) else model
+    model = {**MODEL, **model} if "preset" in model else model
     block = {
         "datasets": [datasets] if isinstance(datasets, str | Mapping) else list(datasets),
-        "model": _model(model),
+        "model": dict(model),
         "recipe": recipe,
         "seeds": seeds if isinstance(seeds, str) else list(seeds),
         **({"sweep": dict(sweep)} if sweep else {}),
@@ -181,22 +182,6 @@ def run(
             f"{count(tally.failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
         )
     return StudyResults(name, root)
-
-
-def _model(model: Named) -> dict[str, Any]:
-    """Return a model as a grid has it; MODEL's where it says nothing else."""
-    if isinstance(model, Mapping):
-        return dict(model) if model.keys() & {"timm", "python", "arch"} else {**MODEL, **model}
-    from vitinit.benchmark.models.registry import presets
-
-    if ":" in model:
-        return {"python": model, "image_size": MODEL["image_size"]}
-    if model not in presets():
-        import timm
-
-        if timm.is_model(model):
-            return {"timm": model}
-    return {**MODEL, "preset": model}
 
 
 def _from_here(dataset: Any) -> Any:

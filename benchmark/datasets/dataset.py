@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitinit.benchmark.image_files.subset import parts, trained_on
 from vitinit.benchmark.metrics.registry import main_metric
@@ -75,9 +75,9 @@ class Dataset(ABC):
         """
         return None
 
-    def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
-        """Return files of the user's that it reads, and those among them that it passes over; none of most datasets."""
-        return [], []
+    def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Return `stamp` and `unread` of a folder of the user, as `DatasetInfo` has them; empty for other datasets."""
+        return {}
 
     def download(self, data_dir: Path) -> None:
         """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.

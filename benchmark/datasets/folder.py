@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.files.reading import read
-from vitinit.benchmark.image_files.images import below, by_class
+from vitinit.benchmark.image_files.images import below, by_class, stamp
 from vitinit.benchmark.image_files.subset import a_fifth, parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
@@ -36,12 +37,13 @@ class Folder(Dataset):
         train, test, classes = both(spec.root)
         return split(*train), split(*test), classes, None
 
-    def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
-        """The images, and what else lies below the folder; nothing where it is gone."""
+    def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Stamp of the images, and number of the other files by the ending of their names; empty where it is gone."""
         if not spec.root.is_dir():
-            return [], []
+            return {}
         files = [file for folder in folders(spec.root) for each in by_class(folder).values() for file in each]
-        return files, sorted({*below(spec.root)} - {*files})
+        unread = Counter(file.suffix.lower() for file in sorted({*below(spec.root)} - {*files}))
+        return {"stamp": stamp(files, spec.root), "unread": unread or None}
 
 
 FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.image_files.images import below
+from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, cause, plain
 
@@ -35,9 +35,9 @@ class HuggingFace(Dataset):
             return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
         return None
 
-    def own_files(self, spec: DatasetSpec) -> tuple[list[Path], list[Path]]:
-        """The files of a folder that `save_to_disk` wrote."""
-        return (below(spec.root) if spec.root.is_dir() else []), []
+    def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Stamp of a folder that `save_to_disk` wrote."""
+        return {"stamp": stamp(below(spec.root), spec.root)} if spec.root.is_dir() else {}
 
     def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
         """Both splits and the classes."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import re
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -15,56 +17,40 @@ from typing import Any
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.image_files.images import below, stamp
-from vitinit.initializers.plugins import ADAPTERS
+from vitinit.initializers.plugins import GROUPS
 
 ROOT = Path(__file__).parents[2]
 
 
-def key_of(*parts: Any) -> str:
-    """Return the key of a fact about JSON values."""
-    return json.dumps(parts, sort_keys=True, default=str)
+def fact(find_out: Callable[..., Any], *given: Any) -> Any:
+    """Return what a function finds out of JSON values: once for this code and these libraries.
+
+    What lies in files and packages of others is found out anew, and all of it where torch is imported anyway.
+    """
+    key = json.dumps([find_out.__name__, given], sort_keys=True, default=str)
+    nothing_gained = "torch" in sys.modules and not _known.cache_info().currsize
+    if nothing_gained or re.search(r"\w:\w", key) or any(entry_points(group=group) for group in GROUPS):
+        return find_out(*given)
+    if key not in _known():
+        _known()[key] = find_out(*given)
+    return _known()[key]
 
 
 @cache
 def _known() -> dict[str, Any]:
-    """Return what is known of this code and these libraries; what is added is written at the end of the process.
-
-    Nothing where torch is imported already (what this process has registered is in no file) or a package has adapters.
-    """
-    if "torch" in sys.modules or entry_points(group=ADAPTERS):
-        return {}
-    kept: dict[str, Any] = {}
+    files = [file for part in ("initializers", "benchmark") for file in below(ROOT / part) if file.suffix != ".pyc"]
+    code = f"{ROOT} {stamp(files, ROOT)} {sys.version} {version('torch')} {version('timm')}"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(home, "vitinit", f"facts-{sha256(code.encode()).hexdigest()[:16]}.json")
+    facts: dict[str, Any] = {}
     with suppress(OSError, ValueError):
-        kept = json.loads(_file().read_bytes())
-    if kept.get("code") != _code():
-        kept = {"code": _code()}
-    atexit.register(_save, kept, len(kept))
-    return kept
+        facts = json.loads(path.read_bytes())
+    atexit.register(_save, path, facts, len(facts))
+    return facts
 
 
-def _save(facts: dict[str, Any], before: int) -> None:
+def _save(path: Path, facts: dict[str, Any], before: int) -> None:
     if len(facts) > before:
         with suppress(OSError):
-            _file().parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(_file(), json.dumps(facts).encode())
-
-
-def recall(key: str) -> Any:
-    """Return what is known; None where nothing is."""
-    return _known().get(key)
-
-
-def keep(key: str, fact: Any) -> None:
-    """Keep a fact, if there is a place for it."""
-    if "code" in _known():
-        _known()[key] = fact
-
-
-def _file() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "vitinit", f"facts-{sha256(os.fsencode(ROOT)).hexdigest()[:8]}.json")
-
-
-def _code() -> str:
-    files = [file for part in ("initializers", "benchmark") for file in below(ROOT / part) if file.suffix != ".pyc"]
-    return f"{stamp(files, ROOT)} {sys.version} {version('torch')} {version('timm')}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps(facts).encode())

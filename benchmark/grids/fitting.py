@@ -6,37 +6,20 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.grids import facts
 from vitinit.benchmark.models.build import CLASSES, without_values
 from vitinit.benchmark.models.family import BaseModelSpec
-from vitinit.benchmark.spec import InitializerSpec
+from vitinit.benchmark.spec import InitializerSpec, model_spec
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def fitted(
-    model: BaseModelSpec, base: Mapping[str, Any], method: Mapping[str, Any] | None
-) -> tuple[InitializerSpec, InitializerSpec | None, str, dict[str, str]]:
-    """Return base and method of a row with defaults filled in, why they do not fit the model, and their sources.
-
-    What is known of our own initialisers and of models of ours and timm is not asked again.
-    """
-    key = facts.key_of(model.model_dump(mode="json"), base, method)
-    if kept := facts.recall(key):
-        first, second = (part and InitializerSpec.model_validate(part) for part in kept[0])
-        return first, second, kept[1], kept[2]
-    from vitinit.initializers import registry
-
-    first = resolve_initializer(base, "base")
+def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    """Return base and method with defaults filled in, why they do not fit the model, and their sources; all as JSON."""
+    spec, first = model_spec(model), resolve_initializer(base, "base")
     second = resolve_initializer(method, "method") if method else None
-    reason, hashes = misfit(model, first, second), sources(first, second)
-    parts = first, second
-    classes = [type(model), *(registry.get(name) for part in parts if part for name in part.names())]
-    if model.arch != "python" and all(cls.__module__.startswith("vitinit.") for cls in classes):
-        facts.keep(key, [[part and part.model_dump() for part in parts], reason, hashes])
-    return first, second, reason, hashes
+    return first.model_dump(), second and second.model_dump(), misfit(spec, first, second), sources(first, second)
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:

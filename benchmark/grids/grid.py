@@ -14,6 +14,7 @@ from unicodedata import normalize
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name, parsed
 from vitinit.benchmark.files.yaml_text import read
+from vitinit.benchmark.grids.facts import fact
 from vitinit.benchmark.grids.fitting import fitted
 from vitinit.benchmark.grids.parts import HERE, check_recipe, resolve_dataset, resolve_model, resolve_recipe
 from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row
@@ -115,7 +116,7 @@ def _blamed(where: str) -> Iterator[None]:
 
 def _cell(label: str, row: Row, dataset: DatasetSpec, block: Block, values: Values) -> Cell:
     model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
-    base, method, misfit, sources = fitted(model, row.base, row.method)
+    base, method, misfit, sources = fact(fitted, model.model_dump(mode="json"), row.base, row.method)
     recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
     spec = RunSpec(dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0])
     check_recipe(spec)

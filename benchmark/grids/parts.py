@@ -11,7 +11,7 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import parsed
 from vitinit.benchmark.files.yaml_text import read
-from vitinit.benchmark.grids import facts
+from vitinit.benchmark.grids.facts import fact
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
@@ -54,23 +54,28 @@ def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
     Raises:
         VitinitError: there is no such preset or family, or the family has no such field or value.
     """
-    key = facts.key_of("model", fields)
-    if kept := facts.recall(key):
-        return model_spec(kept)
     explicit, presets = dict(fields), models.presets()
     preset = explicit.pop("preset", None)
     if named := models.by_name(explicit):
         if preset is not None:
             raise VitinitError(f"model: {named.key} names a model, and so does preset")
-        explicit = named.of_grid(explicit)
-    elif preset is not None:
+        return model_spec(fact(_by_name, explicit))
+    if preset is not None:
         if str(preset) not in presets:
             raise unknown_name("model", str(preset), presets)
         explicit = {**presets[str(preset)], **explicit}
-    spec = parsed(models.family_of(explicit), explicit, "model")
+    return _checked(explicit)
+
+
+def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+    named = models.by_name(fields)
+    assert named
+    return _checked(named.of_grid(fields)).model_dump(mode="json")
+
+
+def _checked(fields: Mapping[str, Any]) -> BaseModelSpec:
+    spec = parsed(models.family_of(fields), fields, "model")
     spec.check()
-    if spec.arch == "timm":
-        facts.keep(key, spec.model_dump(mode="json"))
     return spec
 
 

@@ -23,11 +23,6 @@ BEHIND = (255, 255, 255)
 """Colour, white, on which a transparent image lies."""
 
 
-def shown(folder: Path) -> list[Path]:
-    """Return the entries of a folder in sorted order, without names that begin with a dot."""
-    return sorted(entry for entry in folder.iterdir() if entry.name[0] != ".")
-
-
 def below(folder: Path) -> list[Path]:
     """Return the files below a folder in sorted order, without names that begin with a dot; links are followed."""
 
@@ -58,7 +53,7 @@ def by_class(folder: Path) -> dict[str, list[Path]]:
         VitinitError: a class is there twice, in two spellings of its letters, or has no image.
     """
     found: dict[str, list[Path]] = {}
-    for entry in filter(Path.is_dir, shown(folder)):
+    for entry in sorted(filter(Path.is_dir, folder.glob("[!.]*"))):
         name = unicodedata.normalize("NFC", entry.name)
         if name in found:
             raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import model_validator
 
 from vitinit.benchmark.fields import Count
+from vitinit.benchmark.models.family import PRESETS
 from vitinit.benchmark.models.vit import Transformer, tokens_in_memory_order
 
 if TYPE_CHECKING:
@@ -22,12 +23,7 @@ class ConViT(Transformer):
     """
 
     label: ClassVar[str] = "ConViT"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "convit_micro": {"qkv_bias": False, "width": 48, "depth": 3, "heads": 4, "gpsa_layers": 2},  # CPU-sized, ours
-        "convit_tiny": {"qkv_bias": False, "width": 192, "depth": 12, "heads": 4, "gpsa_layers": 10},
-        "convit_small": {"qkv_bias": False, "width": 432, "depth": 12, "heads": 9, "gpsa_layers": 10},
-        "convit_base": {"qkv_bias": False, "width": 768, "depth": 12, "heads": 16, "gpsa_layers": 10},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["convit"]
     dense: ClassVar[bool] = True
     usual_qkv_bias: ClassVar[bool] = False
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vitinit.benchmark.fields import Count, Rate
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,11 +19,7 @@ class ConvMixer(ModelSpec):
     """Blocks of a depthwise convolution, which mixes tokens, and one of size 1, which mixes channels."""
 
     label: ClassVar[str] = "ConvMixer"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "convmixer_micro": {"kernel_size": 3, "width": 128, "depth": 5},  # CPU-sized, ours
-        "convmixer_256_8": {"kernel_size": 3, "width": 256, "depth": 8},
-        "convmixer_512_6": {"kernel_size": 3, "width": 512, "depth": 6},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["convmixer"]
     dense: ClassVar[bool] = True
 
     arch: Literal["convmixer"] = "convmixer"

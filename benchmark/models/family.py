@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import model_validator
 
 from vitinit.benchmark import identity
 from vitinit.benchmark.fields import Count, Frozen
+from vitinit.benchmark.files.yaml_text import read
 
 if TYPE_CHECKING:
     from torch import nn
+
+PRESETS = read(Path(__file__).with_name("presets.yaml"))
+"""Those of our families, by `arch`."""
 
 
 class BaseModelSpec(Frozen):

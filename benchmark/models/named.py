@@ -50,20 +50,18 @@ class NamedModel(BaseModelSpec):
         """Put what is no field of the spec among the arguments.
 
         Raises:
-            VitinitError: an argument that is given twice; or another family is named, too.
+            VitinitError: an argument is given twice, as `img_size` and `image_size`, or in `args` and beside it.
         """
-        where, args = f"model {cls.key} {fields[cls.key]}", fields.get("args") or {}
-        flat = {name: value for name, value in fields.items() if name not in (*cls.model_fields, *SIZES)}
-        sizes = [given[name] for given in (fields, args) for name in SIZES if name in given]
-        if len(sizes) > 1:
-            raise VitinitError(f"{where}: {' and '.join(SIZES)} are two names of one thing; give one, once")
-        for name in args.keys() & flat.keys():
-            raise VitinitError(f"{where}: {name} is given in args and beside it; give it once")
-        own = {name: value for name, value in args.items() if name not in SIZES}
-        if fields.get("arch", cls.name()) != cls.name():
-            raise VitinitError(f"{where}: arch {fields['arch']!r} names another model; leave it out")
-        size = sizes[0] if sizes else None
-        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": own | flat}
+        args: dict[str, Any] = {}
+        for name, value in [*fields.items(), *(fields.get("args") or {}).items()]:
+            if name in (cls.key, "args") or (name, value) == ("arch", cls.name()):
+                continue
+            name = "image_size" if name in SIZES else name
+            if name in args:
+                raise VitinitError(f"model {cls.key} {fields[cls.key]}: {name} is given twice; give it once")
+            args[name] = value
+        size = args.pop("image_size", None)
+        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": args}
 
     @model_validator(mode="after")
     def _fetches_nothing(self) -> NamedModel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from vitinit.benchmark.fields import Count, Positive, Rate
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.family import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn
@@ -70,12 +70,7 @@ class ViT(Transformer):
     """
 
     label: ClassVar[str] = "ViT"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "vit_micro": {"width": 48, "depth": 3, "heads": 4},  # CPU-sized, ours
-        "vit_tiny": {"width": 192, "depth": 12, "heads": 3},
-        "vit_small": {"width": 384, "depth": 12, "heads": 6},
-        "vit_base": {"width": 768, "depth": 12, "heads": 12},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["vit"]
     dense: ClassVar[bool] = True
 
     arch: Literal["vit"] = "vit"

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.folder import in_both
 from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.image_files.images import stamp
 from vitinit.initializers.errors import count, os_errors
 from vitinit.runners.launching.watch import STATES, Planned, View
 from vitinit.runners.options import console, print_table
 
 if TYPE_CHECKING:
     from vitinit.benchmark.grids.schema import Grid
-    from vitinit.benchmark.spec import RunSpec
+    from vitinit.benchmark.spec import DatasetSpec
 
 SHOWN = 8
 """Number of lines of a kind that are listed."""
@@ -92,39 +92,29 @@ def on_folders(view: View, data_dir: Path) -> list[str]:
 
     Files are read for it: `status` leaves that out.
     """
-    planned, contents, lines = view.planned, view.contents, list[str]()
-    opened: dict[tuple[object, ...], str] = {}
+    lines: list[str] = []
 
-    def checksum(spec: RunSpec) -> str:
+    @cache
+    def checksum(dataset: DatasetSpec, size: int, crops: bool, seed: int) -> str:
         from vitinit.initializers.streams import derive
 
-        draw = derive(spec.seed, "train_draw") if spec.dataset.train_draw == "seed" else 0
-        images = spec.dataset, spec.model.image_size, data_dir, draw, spec.recipe.crops
-        if images not in opened:
-            opened[images] = load(*images).checksum
-        return opened[images]
+        return load(dataset, size, data_dir, derive(seed, "train_draw"), crops).checksum
 
-    for spec in dict.fromkeys(item.cell.spec.dataset for item in planned):
-        name = f"{spec.name}:{spec.path}"
+    for spec in dict.fromkeys(item.cell.spec.dataset for item in view.planned):
+        name, changed = f"{spec.name}:{spec.path}", 0
         with os_errors(f"dataset {name}"):
-            files, unread = registry.get(spec.name).own_files(spec)
-            now = stamp(files, spec.root) if files else ""
-            shared = in_both(spec) if files and spec.name == "folder" else 0
-        if unread:
-            number = f"{len(unread)} of {count(len(files) + len(unread), 'file')}"
-            endings = Counter(file.suffix.lower() or "no ending" for file in unread).most_common()
-            what = ", ".join(f"{number} {ending}" for ending, number in endings)
-            lines.append(f"{name}: {number} {'is' if len(unread) == 1 else 'are'} not read: {what}; as {unread[0]}")
+            now = registry.get(spec.name).own_files(spec)
+            shared = in_both(spec) if now and spec.name == "folder" else 0
+        if unread := now.get("unread"):
+            lines.append(f"{name}: not read: {', '.join(f'{number} {ending}' for ending, number in unread.items())}")
         if shared:
             lines.append(f"{name}: {shared} of its {spec.evaluate_on} images are in train, too")
-        changed = 0
-        for cell in (item.cell for item in planned if now and item.state == "done"):
-            recorded = contents.done[cell.run_id].dataset
-            if cell.spec.dataset == spec and recorded.stamp != now:
-                changed += recorded.checksum != checksum(cell.spec)
+        for run in (item.cell.spec for item in view.planned if now and item.state == "done"):
+            recorded = view.contents.done[run.run_id].dataset
+            if run.dataset == spec and recorded.stamp != now["stamp"]:
+                seed = run.seed if spec.train_draw == "seed" else 0
+                changed += recorded.checksum != checksum(spec, run.model.image_size, run.recipe.crops, seed)
         if changed:
-            lines.append(
-                f"{count(changed, 'run')} done with other images than {name} has now: put these back, or remove the "
-                "records"
-            )
+            runs = count(changed, "run")
+            lines.append(f"{runs} done with other images than {name} has now: put these back, or remove the records")
     return list(dict.fromkeys(lines))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,7 +14,6 @@ from torch import Tensor
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.image_files.images import stamp
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, RunRecord, Session
 from vitinit.benchmark.records.store import kept_path
@@ -115,8 +113,7 @@ class Run:
         with tensor_floats(recipe.precision):
             self.environment = environment(str(device), self.setting.code)
         self.environment["initializers"] = sources(spec.base, spec.method)
-        files, self.unread = datasets.get(spec.dataset.name).own_files(spec.dataset)
-        self.stamp = stamp(files, spec.dataset.root) if files else None
+        self.own_files = datasets.get(spec.dataset.name).own_files(spec.dataset)
         try:
             self.data = open_data(
                 spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
@@ -298,8 +295,7 @@ class Run:
                 **{spec.dataset.evaluate_on: len(held_out)},
                 classes=len(self.data.classes),
                 checksum=self.data.checksum,
-                stamp=self.stamp,
-                unread=Counter(file.suffix.lower() for file in self.unread) or None,
+                **self.own_files,
             ),
             init=self.init,
             history=training.history,

@@ -11,14 +11,11 @@ from vitinit.initializers.errors import VitinitError
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """Timm's `blocks`, from the input on, or those of all its `layers`; of other models what holds attention.
+    """Blocks that hold attention, from the input on.
 
     Raises:
         VitinitError: no adapter knows the attention, or its tokens come before the images.
     """
-    holders: Any = [model] if hasattr(model, "blocks") else getattr(model, "layers", ())
-    if blocks := [block for holder in holders for block in getattr(holder, "blocks", ())]:
-        return blocks
     layers = attention_layers(model)
     if not all(getattr(layer.module, "batch_first", True) for layer in layers):
         raise VitinitError("tokens come before the images (batch_first=False)")

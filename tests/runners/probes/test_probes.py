@@ -114,17 +114,22 @@ def test_reference_is_what_convit_logs_of_itself():
 
 def test_receptive_field_of_a_linear_model_is_known():
     """Each token becomes a sum of others: itself; its right neighbour; all but the first, which is nobody's."""
+    attention = model_of("vit_micro").blocks[0].attn  # by which a block is known
 
     class Mix(nn.Module):
         def __init__(self, map_NN):
             super().__init__()
-            self.map_NN = map_NN
+            self.map_NN, self.unused = map_NN, copy.deepcopy(attention)
 
         def forward(self, x_BND):
             return self.map_NN @ x_BND
 
     class Unread(nn.Module):
         """Adds something of all tokens to all features alike, which the next LayerNorm takes away."""
+
+        def __init__(self):
+            super().__init__()
+            self.unused = copy.deepcopy(attention)
 
         def forward(self, x_BND):
             return x_BND + x_BND[..., :1].mean(1, keepdim=True)
