@@ -16,7 +16,6 @@ from typing import Any
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.notes import without_record
-from vitinit.analysis.text import count, signed
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
@@ -131,32 +130,21 @@ def _written(fields: list[str], value: Value) -> str:
 
 
 def lines(study: frame.Study) -> list[str]:
-    """Choose, and return the answer for people, the choices first."""
+    """Choose, and return the answer for people, the choices first, by the template `choice.txt.j2`."""
+    from vitinit.analysis.tables.render import template
+
     fields, choices = choose(study)
-    run = next(iter(study.contents.done.values()))
-    images, n, sign = run.dataset.val or 0, len(choices[0].best.scores), -1 if study.lower_is_better else 1
-    of = f"{images:,} validation images of {run.spec.dataset.name}"
-    text = [f"Chosen on {of}, mean {study.measured} over {count(n, 'seed')}:"]
-    width = max(len(choice.row) for choice in choices)
-    for choice in choices:
-        words = []
-        if leads := choice.lead:
-            over, ahead = _written(fields, choice.others[0].value), sum(sign * lead > 0 for lead in leads)
-            words.append(f"{signed(sum(leads) / n)} over {over}, ahead at {ahead} of {count(n, 'seed')}")
-        words += [f"the {choice.edge} tried"] if choice.edge else []
-        words += [f"{_written(fields, value)} diverged" for value in choice.diverged]
-        value = _written(fields, choice.best.value)
-        text.append(f"  {choice.row:<{width}}  {value:<10} {choice.best.mean:6.2f}  {'; '.join(words)}".rstrip())
-    reasons = {run.row: f"was skipped: {run.reason}" for run in study.contents.skipped.values()}
-    reasons |= dict.fromkeys(without_record(study), "has no record")
-    chosen = {choice.row for choice in choices}
-    text += [f"Nothing is chosen for {row!r}: it {why}" for row, why in reasons.items() if row not in chosen]
-    if run.metric == "top1":
-        p = sum(choice.best.mean for choice in choices) / len(choices) / 100
-        error = 100 * (p * (1 - p) / images) ** 0.5
-        of = f"{error:.1f} points. A smaller lead decides nothing."
-        text.append(f"Standard error of top-1 from the number of images: {of}")
-    return text
+    text = template(
+        "choice.txt.j2",
+        study=study,
+        run=next(iter(study.contents.done.values())),
+        fields=fields,
+        choices=choices,
+        sign=-1 if study.lower_is_better else 1,
+        without_record=without_record(study),
+        quoted=repr,
+    )
+    return [line.rstrip() for line in text.splitlines()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.comparison import Comparison, compare
+from vitinit.analysis.comparison import Comparison
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import (
@@ -56,11 +56,20 @@ def over_numbers(
 )
 def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
+    import pandas as pd
+
     if not (found := scaling(study)):
         return {}
-    data = found[1].dropna(subset="gain")
-    cells = data[["row", "base_row", "place"]].drop_duplicates()
-    gains = [compare(study, (row, over), at) for row, over, at in cells.itertuples(index=False)]
-    data = data.assign(row=data["label"] + " − " + data["over"], value=data["gain"])
-    rows, title = dict.fromkeys(data["row"]), f"Gain over {found[0]}"
-    return {"scaling": over_numbers(data, found[0], gain_name(study), title, rows, filter(None, gains))}
+    axis, series = found
+    data = pd.DataFrame(
+        [
+            (one.place, f"{one.label} − {one.over}", seed, x, value)
+            for one in series
+            for x, gain in one.gains.items()
+            for seed, value in gain.by_seed.items()
+        ],
+        columns=["column", "row", "seed", "x", "value"],
+    )
+    gains = [gain for one in series for gain in one.gains.values()]
+    rows = dict.fromkeys(data["row"])
+    return {"scaling": over_numbers(data, axis, gain_name(study), f"Gain over {axis}", rows, gains)}

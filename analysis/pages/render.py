@@ -11,7 +11,7 @@ from vitinit.analysis import command, frame
 from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.tables.render import templates
-from vitinit.analysis.text import escape_markdown, number, p_written, signed
+from vitinit.analysis.text import escape_markdown, number, p_written
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def index(pages: dict[str, str]) -> str:
 def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
-    environment.filters |= {"md": escape_markdown, "spread": spread, "short": short, "signed": signed}
+    environment.filters |= {"md": escape_markdown, "spread": spread, "short": short}
     environment.filters |= {"fixed": number, "p": p_written}
     environment.globals |= {
         "detectable": detectable,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.tables.table import Table
-from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals
+from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals, signed
 from vitinit.benchmark.records.export import csv_text
 from vitinit.initializers.errors import printable
 
@@ -164,5 +164,5 @@ def templates(*folders: Path, **options: Any) -> Environment:
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
-    environment.filters |= {"count": count, "p": p_equals}
+    environment.filters |= {"count": count, "p": p_equals, "signed": signed}
     return environment

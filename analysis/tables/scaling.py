@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from vitinit.analysis.comparison import compare, unnamed
+from vitinit.analysis.comparison import Comparison, compare, unnamed
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import METRICS
+from vitinit.analysis.rows import Key, values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.benchmark.records.record import RunRecord
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LEAST_VALUES = 3
 """Values of the axis; fewer are no curve."""
@@ -30,53 +28,60 @@ AXES: dict[str, Callable[[RunRecord], float | None]] = {
 """Axes by name, in order of preference where a study varies several at once."""
 
 
-@lru_cache(maxsize=2)
-def scaling(study: Study, metric: str = "last") -> tuple[str, pd.DataFrame] | None:
-    """Return the first axis over which two initialisations have three values, and their runs; None without one.
+@dataclass(frozen=True)
+class Series:
+    """One initialisation over the axis."""
 
-    Beside a run's `row`, `column` (of training images: the dataset), `seed` and `score` stand `x` on the axis, the
-    `label` of its initialisation and that of the one which gains are `over` (none for that one itself), its row and
-    score at this x and seed (`base_row`, `base_score`), and the `gain`.
-    """
+    label: str
+    place: str
+    """The column; of training images, the dataset."""
+    over: str
+    """Label of the series that its gains are over; empty of the first base."""
+    cells: dict[float, Key]
+    """Row and column, by value of the axis."""
+    others: dict[float, str]
+    """Rows of the other series, by value of the axis."""
+    gains: dict[float, Comparison]
+    """Its rows minus these."""
+
+
+@lru_cache(maxsize=2)
+def scaling(study: Study, metric: str = "last") -> tuple[str, list[Series]] | None:
+    """Return the first axis over which two initialisations have three values, and these; None without one."""
     for axis in AXES:
-        runs = _series(study, axis, metric)
-        if runs["over"].notna().any():
-            return axis, runs
+        series = _series(study, axis, metric)
+        if any(one.over for one in series):
+            return axis, series
     return None
 
 
-def _series(study: Study, axis: str, metric: str) -> pd.DataFrame:
-    done = [study.contents.done[run_id] for run_id in study.runs["run_id"]]
-    runs = study.runs.assign(
-        cell=study.runs["row"] + study.runs["column"],
-        score=study.runs[METRICS[metric]],
-        base=[run.spec.base.model_dump_json() for run in done],
-        method=[run.spec.method.model_dump_json() if run.spec.method else "" for run in done],
-    )
-    runs["x"], runs["place"] = [AXES[axis](run) for run in done], runs["column"]
-    if axis == "training images":
-        runs["column"] = [run.spec.dataset.model_copy(update={"train_size": None}).label for run in done]
-    runs["series"] = runs.groupby(["column", "base", "method"], sort=False).ngroup()
-    runs = runs.dropna(subset="x").sort_values(["series", "x", "seed"])
+def _series(study: Study, axis: str, metric: str) -> list[Series]:
+    found: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
+    for (column, row), (run, *_) in study.cells.items():
+        x, spec, place = AXES[axis](run), run.spec, column
+        if axis == "training images":
+            place = spec.dataset.model_copy(update={"train_size": None}).label
+        if x is not None:
+            method = spec.method.model_dump_json() if spec.method else ""
+            found[place, spec.base.model_dump_json(), method][x].append((row, column))
     # fewer values are no curve; of two cells with the same value other settings differ, too
-    runs["cells"] = runs.groupby(["series", "x"])["cell"].transform("nunique")
-    series = runs.groupby("series")
-    runs = runs[(series["x"].transform("nunique") >= LEAST_VALUES) & (series["cells"].transform("max") == 1)]
-    labels = {number: common_label(list(rows), axis) for number, rows in runs.groupby("series")["row"]}
-    plain = runs[runs["method"] == ""]
-    own, first = plain.groupby(["column", "base"])["series"].min(), plain.groupby("column")["series"].min()
-    where = zip(runs["column"], runs["base"], runs["method"], strict=True)
-    runs["of"] = [own.get((column, base)) if method else first[column] for column, base, method in where]
-    runs = runs.dropna(subset="of")
-    itself = runs["of"] == runs["series"]
-    base = plain[["series", "x", "seed", "row", "score"]]
-    base = base.rename(columns={"series": "of", "row": "base_row", "score": "base_score"})
-    runs = runs.assign(
-        label=runs["series"].map(labels), over=runs["of"].map(labels).mask(itself), of=runs["of"].mask(itself)
-    )
-    runs = runs.merge(base, on=["of", "x", "seed"], how="left")
-    sign = -1 if study.lower_is_better else 1
-    return runs.assign(gain=sign * (runs["score"] - runs["base_score"]))
+    whole = {
+        key: {x: cells[0] for x, cells in sorted(values.items())}
+        for key, values in found.items()
+        if len(values) >= LEAST_VALUES and all(len(cells) == 1 for cells in values.values())
+    }
+    labels = {key: common_label([row for row, _ in cells.values()], axis) for key, cells in whole.items()}
+    result = []
+    for key, cells in whole.items():
+        place, base, method = key
+        other = next((its for its in whole if its[0] == place and not its[2] and (not method or its[1] == base)), None)
+        if other is None:
+            continue
+        others = {x: row for x, (row, _) in whole[other].items() if x in cells and other != key}
+        gains = {x: compare(study, (cells[x][0], row), cells[x][1], metric=metric) for x, row in others.items()}
+        over = labels[other] if other != key else ""
+        result.append(Series(labels[key], place, over, cells, others, {x: its for x, its in gains.items() if its}))
+    return result
 
 
 def common_label(rows: list[str], axis: str) -> str:
@@ -98,32 +103,27 @@ def table(asked: Asked) -> Table:
 
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
-    axis, runs = found
-    several = runs["column"].nunique() > 1
-    cells: dict[tuple[str, str], TableCell] = {}
-    bases = {}
-    for (_, label, place), its in runs.groupby(["series", "label", "column"]):
-        row = f"{label}" + f", {place}" * several
-        if its["over"].notna().all():
-            bases[row] = its["over"].iloc[0] + f", {place}" * several
-        for x in sorted(set(runs["x"])):
-            here = its[its["x"] == x].set_index("seed")
-            gain, paired = None, here.dropna(subset="gain")
-            if len(paired):
-                row_here, over, column = paired.iloc[0][["row", "base_row", "place"]]
-                gain = compare(study, (row_here, over), column, metric=asked.metric)
-            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(here["score"]), gain)
-        gained, slope = its.pivot(index="seed", columns="x", values="gain").dropna(axis=1, how="all"), TableCell()
-        if len(gained.columns) >= LEAST_VALUES and len(gained := gained.dropna()):
+    axis, series = found
+    several = len({one.place for one in series}) > 1
+    values, cells, bases = values_by_seed(study, asked.metric), dict[Key, TableCell](), {}
+    for one in series:
+        row = one.label + f", {one.place}" * several
+        if one.over:
+            bases[row] = one.over + f", {one.place}" * several
+        for x in sorted({x for other in series for x in other.cells}):
+            scores = values.get(one.cells.get(x, ("", "")))
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(scores), one.gains.get(x))
+        gained, slope = pd.DataFrame({x: gain.by_seed for x, gain in one.gains.items()}).dropna(), TableCell()
+        if len(gained.columns) >= LEAST_VALUES and len(gained):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))
             by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
             slope = TableCell(sample(by_seed), unnamed(row, by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
-    gains = runs.dropna(subset="gain")
+    pairs = [(one.cells[x][0], one.others[x]) for one in series for x in one.gains]
     notes = [
         "Gain: by seed, over the base at the same value of the axis, or of a base over the first base. Gain per "
         f"doubling: slope of the gain over log2 of {axis}, by least squares at each seed.",
-        *not_initialisation_alone(study, dict.fromkeys(zip(gains["row"], gains["base_row"], strict=True))),
+        *not_initialisation_alone(study, dict.fromkeys(pairs)),
         f"Settings and counts: table {study.name}.",
     ]
     of = f"{subject(study, asked.metric)} by {axis}"
