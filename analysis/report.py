@@ -52,8 +52,8 @@ class Page(NamedTuple):
     limits: list[str]
     figures: list[tuple[str, str, list[Markup]]]
     """Name, caption, and SVGs."""
-    left_out: list[str]
-    """Figures for which there is no room."""
+    more: bool
+    """True if there are figures for which there is no room."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,26 +119,24 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
 
 def _figures(
     study: frame.Study, baseline: str | None, tuning: bool, broken: list[VitinitError]
-) -> tuple[list[tuple[str, str, list[Markup]]], list[str]]:
-    """Draw what the records allow, and name what there is no room for; of a study that only chooses, accuracy alone."""
+) -> tuple[list[tuple[str, str, list[Markup]]], bool]:
+    """Draw what the records allow, until the page is full; of a study that only chooses, accuracy alone."""
     from vitinit.analysis.curves.registry import CURVES
     from vitinit.analysis.figures.drawing import drawn
     from vitinit.analysis.figures.registry import FIGURES
 
-    def place(name: str) -> int:
-        return FIRST.index(name) if name in FIRST else len(FIRST) + name.startswith(LAST)
-
     every = [drawing for drawing in (*FIGURES.entries(), *CURVES.entries()) if not tuning or drawing.name == "accuracy"]
-    figures, left_out, size = [], [], 0
-    for drawing, grids in drawn(sorted(every, key=lambda drawing: place(drawing.name)), study, baseline, broken):
+    every.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))
+    figures: list[tuple[str, str, list[Markup]]] = []
+    room = MOST_BYTES
+    for drawing, grids in drawn(every, study, baseline, broken):
         pictures = [_svg(grid) for grid in grids.values()]
-        more = sum(map(len, pictures))
-        if size + more > MOST_BYTES:
-            left_out.append(drawing.name)
-        elif pictures:
+        room -= sum(map(len, pictures))
+        if room < 0:
+            return figures, True
+        if pictures:
             figures.append((drawing.name, drawing.caption, pictures))
-            size += more
-    return figures, left_out
+    return figures, False
 
 
 def _svg(grid: Panels) -> Markup:

@@ -9,7 +9,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette, panels, side_by_side
+from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette, panels
 from vitinit.analysis.frame import PROBES, Study, mean_distance
 from vitinit.analysis.unread import marked, said
 
@@ -81,9 +81,8 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
         layers = sorted(set(its["layer"]))
         colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
-        across = side_by_side(len(runs), 3 if len(runs) <= 12 else 5)
-        grid = panels(its, runs, 1.6, across, x="epoch", y=quantity.axis)
-        lines(its, "epoch", "value", "row", grid, colours, hue="layer", label="layer {}", bounds=bounds)
+        grid = panels(its, runs, 1.6, 3 if len(runs) <= 12 else 5, x="epoch", y=quantity.axis)
+        lines(its, "epoch", "value", "row", grid, colours, "layer", "layer {}", bounds=bounds)
         for row, axes in grid.axes.items():
             maps = runs[row][0].spec.model.attention_maps
             if quantity.uniform and maps:
@@ -127,9 +126,8 @@ def gating(study: Study) -> dict[str, Panels]:
     for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
         seed = its["seed"].min()
         one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
-        names = list(dict.fromkeys(one["layer"]))
-        grid = panels(one, names, 1.9, side_by_side(len(names), 5), x="epoch", y="gate")
-        lines(one, "epoch", "value", "layer", grid, palette(one["head"]), hue="head", styled=True)
+        grid = panels(one, one["layer"], 1.9, 5, x="epoch", y="gate")
+        lines(one, "epoch", "value", "layer", grid, palette(one["head"]), "head")
         means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
         for layer, axes in grid.axes.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import kept, source
-from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show, side_by_side
+from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show
 from vitinit.analysis.frame import Study
 from vitinit.analysis.unread import with_mark
 
@@ -33,10 +33,9 @@ def initializers(study: Study) -> dict[str, Panels]:
             for (one, other), value in np.ndenumerate(values)
         ]
         data = pd.DataFrame(entries, columns=["panel", "one", "other", "cka"])
-        across = side_by_side(len(maps), 4)
-        grid = panels(data, maps, WIDTH / max(across, 3), across)
+        grid = panels(data, maps, WIDTH / min(max(len(maps), 3), 4), 4)
         show(grid, maps, vmin=data["cka"].min(), vmax=1)
-        for axes in list(grid.axes.values())[::across]:
+        for axes in list(grid.axes.values())[:: grid.across]:
             axes.yaxis.set_visible(True)
             axes.grid(visible=False)
             axes.set_yticks(range(len(names)), names)

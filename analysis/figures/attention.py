@@ -47,7 +47,7 @@ def training(study: Study) -> dict[str, Panels]:
         data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
         rows, maps = list(dict.fromkeys(data["row"])), list(dict.fromkeys(data["panel"]))
         height = rcParams["figure.figsize"][0] / len(maps)
-        grid = show(panels(data, product(rows, maps), height, len(maps)), drawn, norm=LogNorm(1 / SPAN, SPAN))
+        grid = show(panels(data, product(rows, maps), height, len(maps), 0.1), drawn, norm=LogNorm(1 / SPAN, SPAN))
         for row in rows:
             axes = grid.axes[row, maps[0]]
             axes.set_yticks([])

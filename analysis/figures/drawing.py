@@ -63,8 +63,15 @@ def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) 
     names = [drawing.name for drawing in chosen]
     parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
     parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5: in figures-top5")
+    parser.add_argument(
+        "--width", metavar="INCHES", type=float, default=style.WIDTH, help="of a figure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--font", metavar="POINTS", type=float, default=8, help="size of the text (default: %(default)s)"
+    )
     args = parser.parse_args(arguments)
     studies = finished(args.results, args.study, args.baseline)
+    style.set_defaults(args.width, args.font)
     if args.figure:
         chosen = [drawings.get(args.figure)]
     broken: list[VitinitError] = []

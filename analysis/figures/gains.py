@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vitinit.analysis.comparison import Comparison, compare
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import (
+    LOOKS,
     Panels,
     finish,
     intervals_of,
@@ -16,7 +17,6 @@ from vitinit.analysis.figures.style import (
     panels,
     present,
     score_name,
-    side_by_side,
     with_seeds,
 )
 from vitinit.analysis.frame import Study
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
-KINDS = {"itself": "black", "spectrum": "#D55E00", "norm": "#0072B2", "entropy": "#009E73", "entries": "#CC79A7"}
-"""Colours of a row and of its placebos, by what they keep."""
 Pairs = dict[str, tuple[str, str] | Contrast]
 """Two rows, or a contrast, by label."""
 BY_SEED = "by seed: mean with 95 % interval (t)"
@@ -97,20 +95,18 @@ def _points(
         by: Column that decides the look of a point. Where it is not the label, those of a label are below each other.
         looks: Colour and marker by its values.
     """
-    across, ends = side_by_side(data["column"].nunique()), intervals_of(comparisons.values())
-    grid = panels(data, data["column"], 0.8 + inches * len(labels), across, x=gain_name(study))
+    interval_of = intervals_of(comparisons.values())
+    grid = panels(data, data["column"], 0.8 + inches * len(labels), x=gain_name(study))
     for key, gains in data.groupby(["column", "label", by])["gain"]:
         column, name, value = map(str, key)
         place = -float(labels.index(name))
         if by != "label":
             place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
-        axes, (low, high), colour = grid.axes[column], ends(gains), looks[value]["color"]
-        (point,) = axes.plot(gains.mean(), place, linestyle="", markersize=5, zorder=3, **looks[value])
-        axes.plot(
-            [low, high], [place, place], color=colour, linewidth=1.5, marker="|" if by == "label" else "", markersize=6
-        )
+        axes, (low, high), middle = grid.axes[column], interval_of(gains), gains.mean()
+        ends = [[middle - low], [high - middle]]
+        point = axes.errorbar(middle, place, xerr=ends, ms=5, lw=1.5, capsize=3 * (by == "label"), **looks[value])
         if by == "label":
-            axes.plot(gains, [place] * len(gains), linestyle="", marker="|", markersize=7, color=colour, alpha=0.6)
+            axes.plot(gains, [place] * len(gains), "|", ms=7, color=looks[value]["color"], alpha=0.6)
         else:
             grid.legend.setdefault(value, point)
     names = [textwrap.fill(textwrap.shorten(label, 90, placeholder="…"), 32) for label in labels]
@@ -146,7 +142,7 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     data = by_seed(comparisons, pairs)
     labels = list(dict.fromkeys(data["label"]))
     colours = palette(present(study.rows, data["row"]))
-    looks = {name: {"color": colours[row], "marker": "o"} for name, row in zip(data["label"], data["row"], strict=True)}
+    looks = {name: {"color": colours[row], "fmt": "o"} for name, row in zip(data["label"], data["row"], strict=True)}
     grid = _points(study, data, comparisons, labels, 0.24, "label", looks)
     return {"differences": finish(grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
 
@@ -166,11 +162,12 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     data["kind"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
     order = data[data["kind"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
     data = data[data["label"].isin(order.index)].reset_index(drop=True)
-    kinds = present(KINDS, data["kind"])
+    kinds = present(LOOKS["kinds"], data["kind"])
     if len(kinds) < 2:
         return {}
-    looks = {kind: {"color": KINDS[kind], "marker": marker} for kind, marker in zip(kinds, "os^Dv", strict=False)}
-    grid = _points(study, data, comparisons, list(order.index), 0.34, "kind", looks)
+    grid = _points(
+        study, data, comparisons, list(order.index), 0.34, "kind", {kind: LOOKS["kinds"][kind] for kind in kinds}
+    )
     names = {kind: "the row itself" if kind == "itself" else f"its placebo ({kind})" for kind in kinds}
     grid.legend = {names[kind]: grid.legend[kind] for kind in kinds}
     title = "Gain over " + (baseline or "each method's base")

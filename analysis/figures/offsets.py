@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, Panels, finish, panels, show, side_by_side
+from vitinit.analysis.figures.style import WIDTH, Panels, finish, panels, show
 from vitinit.analysis.frame import Study
 
 
@@ -42,9 +42,8 @@ def offsets(study: Study) -> dict[str, Panels]:
     low = max(data["attention"].min() * 0.999, high * 1e-3)
     framed = {row: np.pad(its.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, its in maps.items()}
     height = WIDTH / 3 / data["head"].max() + 0.4
-    across = side_by_side(len(maps), 3 if len(maps) < 15 else 5, height)
     beside = {row: np.hstack(list(its)) for row, its in framed.items()}
-    grid = show(panels(data, maps, height, across), beside, norm=LogNorm(low, high))
+    grid = show(panels(data, maps, height, 3 if len(maps) < 15 else 5, height), beside, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
     finish(grid, "First-layer attention at initialisation", note, bar="attention (log scale)")

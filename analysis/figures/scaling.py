@@ -16,7 +16,6 @@ from vitinit.analysis.figures.style import (
     palette,
     panels,
     present,
-    side_by_side,
     with_seeds,
 )
 from vitinit.analysis.frame import Study
@@ -40,9 +39,9 @@ def over_numbers(
         comparisons: Those that are drawn, with intervals of their own.
     """
     data = data[["column", "row", "seed", "x", "value"]]
-    grid = panels(data, data["column"], 2.5, side_by_side(data["column"].nunique(), 2), x=x, y=y, sharey=False)
+    grid = panels(data, data["column"], 2.5, 2, x=x, y=y, sharey=False)
     colours = palette(present(rows, data["row"]))
-    lines(data, "x", "value", "column", grid, colours, styled=True, interval=intervals_of(comparisons), log=True)
+    lines(data, "x", "value", "column", grid, colours, interval=intervals_of(comparisons))
     for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)

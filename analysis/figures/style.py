@@ -9,11 +9,15 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.analysis import command
+import numpy as np
+import yaml
+
+from vitinit.analysis import command, stats
 from vitinit.benchmark.records.export import csv_text
 
 if TYPE_CHECKING:
@@ -28,19 +32,10 @@ if TYPE_CHECKING:
 STYLE = Path(__file__).with_name("matplotlibrc")
 WIDTH = 6.5
 """Inches of a figure as wide as a page."""
-FIXED = {
-    **{"Kaiming uniform": "#000000", "Trunc normal": "#7f7f7f", "Mimetic": "#009E73", "Imp.-3": "#D55E00"},
-    **{"Imp.-5": "#CC79A7", "ConViT": "#0072B2"},
-}
-"""Colours of the papers' rows, of Okabe and Ito's palette, told apart with every common colour blindness."""
-OTHERS = ("#E69F00", "#56B4E9", "#882255", "#999933", "#332288", "#44AA99", "#A6761D", "#AA4499", "#117733", "#CC6677")
-"""Colours of other rows: that which follows from the label, or the next one that is free."""
-DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (3, 1, 1, 1)), (0, (6, 1.5)), (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^v"
+LOOKS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("looks.yaml").read_text(encoding="utf-8"))
+"""Colours of rows, and dashes, markers and the resolution of files."""
 FEW = 10
 """An axis with so many points or fewer has ticks at points only, at each where there is room."""
-DPI = {"png": 160, "pdf": 300, "svg": 100}
-"""Resolution by format; in the last two of images alone."""
 SD = "mean over seeds, band: standard deviation"
 
 
@@ -61,6 +56,7 @@ class Panels:
     """True if all panels have the same vertical axis, as they have the same horizontal one."""
     legend: dict[str, Any] = field(default_factory=dict)
     """Handles by label."""
+    images: list[Any] = field(default_factory=list)
 
     def _repr_png_(self) -> bytes:
         return saved(self, "png")
@@ -70,49 +66,41 @@ class Panels:
         """Number of letters that fit above a panel."""
         return max(13, letters(0.85 * self.figure.get_figwidth() / self.across))
 
-    @property
-    def images(self) -> list[Any]:
-        """The images that are panels."""
-        return [image for axes in self.axes.values() for image in axes.get_images()]
-
     def align(self) -> None:
         """Give panels the same axes, with names and numbers at the edge of the figure.
 
         Axes that matplotlib shares take ten times as long.
         """
-        every = list(self.axes.values())
-        many = len(every) > 3 * self.across
-        if many:
-            self.figure.supylabel(self.y)
-        x, y = [axes.get_xlim() for axes in every], [axes.get_ylim() for axes in every]
+        every, many = list(self.axes.values()), len(self.axes) > 3 * self.across
+        x, y = np.array([axes.get_xlim() for axes in every]), np.array([axes.get_ylim() for axes in every])
+        self.figure.supylabel(self.y if many else "")
         for place, axes in enumerate(every):
             bottom, left = place + self.across >= len(every), place % self.across == 0
-            axes.set_xlim(min(x)[0], max(high for _, high in x))
-            axes.tick_params(labelbottom=bottom)
-            axes.set_xlabel(self.x if bottom else "")
+            axes.set(xlim=(x[:, 0].min(), x[:, 1].max()), xlabel=self.x if bottom else "")
             axes.set_ylabel(self.y if left and not many else "")
+            axes.tick_params(labelbottom=bottom, labelleft=left or not self.sharey)
             if self.sharey:
-                axes.set_ylim(min(y)[0], max(high for _, high in y))
-                axes.tick_params(labelleft=left)
-
-
-def lightness(colour: str) -> float:
-    """Return how light a colour is in print, from 0 to 1."""
-    red, green, blue = bytes.fromhex(colour[1:])
-    return (0.3 * red + 0.59 * green + 0.11 * blue) / 255
+                axes.set_ylim(y[:, 0].min(), y[:, 1].max())
 
 
 def palette(labels: Iterable[str]) -> dict[str, str]:
     """Return a colour by row label, the same in every study where none is taken, or as light as its neighbour's."""
     found: dict[str, str] = {}
-    before = "#000000"
+    before = 0.0
     for label in labels:
-        first = int(sha256(label.encode()).hexdigest()[:8], 16) % len(OTHERS)
-        tried = OTHERS[first:] + OTHERS[:first]
+        others = LOOKS["others"]
+        first = int(sha256(label.encode()).hexdigest()[:8], 16) % len(others)
+        tried = others[first:] + others[:first]
         free = [colour for colour in tried if colour not in found.values()] or tried
-        apart = [colour for colour in free if abs(lightness(colour) - lightness(before)) > 0.15] or free
-        before = found[label] = FIXED.get(label) or apart[0]
+        apart = [colour for colour in free if abs(lightness(colour) - before) > 40]
+        found[label] = LOOKS["fixed"].get(label) or (apart or free)[0]
+        before = lightness(found[label])
     return found
+
+
+def lightness(colour: str) -> float:
+    """Return how light a colour is in print, from 0 to 255."""
+    return float(np.dot([0.3, 0.59, 0.11], list(bytes.fromhex(colour[1:]))))
 
 
 def letters(inches: float) -> int:
@@ -122,37 +110,26 @@ def letters(inches: float) -> int:
     return int(inches * 136 / rcParams["font.size"])
 
 
-def side_by_side(number: int, across: int = 3, lowest: float = 1.2) -> int:
-    """Return how many panels stand side by side.
-
-    Args:
-        number: Of all panels.
-        across: Number that a page is wide enough for.
-        lowest: Inches of the lowest panel. If a page is not high enough for them, more stand side by side.
-    """
-    from matplotlib import rcParams
-
-    width, page = rcParams["figure.figsize"]
-    across = max(1, round(across * width / WIDTH), math.ceil(number / int(page / lowest)))
-    return 2 if number == 4 and across == 3 else min(across, number)
-
-
-def panels(data: pd.DataFrame, names: Iterable[Any], height: float, across: int, **fields: Any) -> Panels:
+def panels(
+    data: pd.DataFrame, names: Iterable[Any], height: float, across: int = 3, lowest: float = 1.2, **fields: Any
+) -> Panels:
     """Return a figure with a panel for each name.
 
     Args:
         data: What is drawn.
         names: Of the panels.
         height: Of a panel, in inches, where a page is high enough.
-        across: Number of panels side by side, which fill the width of the figure.
+        across: Number of panels side by side where the figure is as wide as a page.
+        lowest: Inches of the lowest panel. If a page is not high enough for them, more stand side by side.
         fields: More of `Panels`.
     """
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 
-    names = list(dict.fromkeys(names))
+    names, (width, page) = list(dict.fromkeys(names)), rcParams["figure.figsize"]
+    across = max(1, round(across * width / WIDTH), math.ceil(len(names) / int(page / lowest)))
+    across = 2 if len(names) == 4 and across == 3 else min(across, len(names))
     down = math.ceil(len(names) / across)
-    width, page = rcParams["figure.figsize"]
     figure = Figure((width, min(down * height, page)), layout="constrained")
     axes = {name: figure.add_subplot(down, across, place) for place, name in enumerate(names, 1)}
     return Panels(figure, axes, data, across, **fields)
@@ -165,14 +142,11 @@ def lines(
     col: str,
     grid: Panels,
     colours: Mapping[Any, Any],
-    *,
     hue: str = "row",
     label: str = "{}",
-    styled: bool = False,
     interval: Callable[[Any], tuple[float, float]] | None = None,
     bounds: tuple[float, float] = (-math.inf, math.inf),
-    log: bool = False,
-) -> Panels:
+) -> None:
     """Draw means with their spread over x, a panel per value of `col`, a line per value of `hue`.
 
     Args:
@@ -182,66 +156,53 @@ def lines(
         col: Column of the panels.
         grid: The panels.
         colours: By value of `hue`, in their order.
-        hue: Column of the lines.
+        hue: Column of the lines. A row or a head has a dash and a marker of its own.
         label: Of a line in the legend, where the panels are not the lines.
-        styled: True if each line has a dash and a marker of its own.
         interval: Ends of the bars, from the values at a point. Default: a band of one standard deviation.
         bounds: Of the quantity: no band goes beyond.
-        log: True for a logarithmic x.
     """
-    import pandas as pd
-
     values = data.groupby(list(dict.fromkeys([col, hue, x])))[y]
-    points = values.agg(["mean", "std"])
-    points["low"], points["high"] = points["mean"] - points["std"], points["mean"] + points["std"]
+    points = values.agg(["mean", "std"]).reset_index()
+    ends: list[Any] = [points["mean"] + sign * points["std"] for sign in (-1, 1)]
     if interval:
-        points[["low", "high"]] = pd.DataFrame([interval(its) for _, its in values], points.index)
-    points[["low", "high"]] = points[["low", "high"]].clip(*bounds)
-    by_line = dict(iter(points.reset_index().groupby([col, hue])))
+        ends = [*np.transpose([interval(value) for _, value in values])]
+    points["low"], points["high"] = (np.clip(end, *bounds) for end in ends)
+    by_line = dict(iter(points.groupby([col, hue])))
     for place, (value, colour) in enumerate(colours.items()):
+        dashes, marker = ([], "o") if hue == "layer" else LOOKS["lines"][place % len(LOOKS["lines"])]
         for name, axes in grid.axes.items():
             if (name, value) not in by_line:
                 continue
-            line = by_line[name, value]
-            look = {"color": colour, "marker": MARKERS[place % len(MARKERS) * styled], "markeredgecolor": "white"}
-            (drawn,) = axes.plot(
-                line[x], line["mean"], linestyle=DASHES[place % len(DASHES) * styled], zorder=3, **look
-            )
-            if interval:
-                axes.vlines(line[x], line["low"], line["high"], color=colour)
-            else:
-                axes.fill_between(line[x], line["low"], line["high"], color=colour, alpha=0.2, linewidth=0.8)
+            line = by_line[name, value].set_index(x)
+            (drawn,) = axes.plot(line["mean"], dashes=dashes, marker=marker, color=colour, mec="white", zorder=3)
+            draw = axes.vlines if interval else partial(axes.fill_between, alpha=0.2, linewidth=0.8)
+            draw(line.index, line["low"], line["high"], color=colour)
             if hue != col:
                 grid.legend.setdefault(label.format(value), drawn)
     known = sorted(set(data[x]))
-    step = math.ceil(3 * len(known) / grid.letters)
+    ticks = known[:: math.ceil(3 * len(known) / grid.letters)]
     for axes in grid.axes.values():
-        if log and known[0] > 0:
+        if interval and known[0] > 0:
             axes.set_xscale("log")
             plain(axes.xaxis)
         if len(known) <= FEW:
-            ticks = known[::step]
             axes.set_xticks(ticks, [f"{value:,.10g}" for value in ticks], rotation=30 if known[-1] >= 1000 else 0)
             axes.minorticks_off()
-    return grid
 
 
 def intervals_of(comparisons: Iterable[Comparison]) -> Callable[[Any], tuple[float, float]]:
     """Return the 95 % intervals of comparisons by their values; Student's for other values."""
-    from vitinit.analysis import stats
-
     known = {tuple(comparison.by_seed): (comparison.low, comparison.high) for comparison in comparisons}
     return lambda values: known.get(tuple(values)) or stats.student(values).interval
 
 
-def set_defaults(width: float | None = None, font: float | None = None) -> None:
+def set_defaults(width: float = WIDTH, font: float = 8) -> None:
     """Set matplotlib up for all figures, of a width in inches and a font size in points."""
     import matplotlib as mpl
 
     warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
     mpl.rc_file(STYLE, use_default_template=False)
-    mpl.rcParams["figure.figsize"] = [width or WIDTH, mpl.rcParams["figure.figsize"][1]]
-    mpl.rcParams["font.size"] = font or mpl.rcParams["font.size"]
+    mpl.rcParams.update({"figure.figsize": [width, mpl.rcParams["figure.figsize"][1]], "font.size": font})
 
 
 def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
@@ -287,7 +248,7 @@ def finish(grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None
 def show(grid: Panels, maps: Mapping[Any, NDArray[Any]], **scale: Any) -> Panels:
     """Draw a matrix in colours in each panel, on one scale as of `imshow`."""
     for name, axes in grid.axes.items():
-        axes.imshow(maps[name], **scale)
+        grid.images.append(axes.imshow(maps[name], **scale))
         axes.xaxis.set_visible(False)
         axes.yaxis.set_visible(False)
         axes.spines[:].set_visible(False)
@@ -364,5 +325,5 @@ def saved(grid: Panels, ending: str, **metadata: str | None) -> bytes:
         if grid.figure.get_layout_engine():
             grid.figure.draw_without_rendering()
             grid.figure.set_layout_engine(None)
-        grid.figure.savefig(buffer, format=ending, metadata=metadata, dpi=DPI[ending], bbox_inches=tight)
+        grid.figure.savefig(buffer, format=ending, metadata=metadata, dpi=LOOKS["dpi"][ending], bbox_inches=tight)
     return buffer.getvalue()
