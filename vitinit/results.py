@@ -60,15 +60,10 @@ class Run:
     def _opened(self) -> tuple[Loader, Tensor, tuple[str, ...]]:
         import torch
 
-        from vitinit.runners.loaders import make_loader, open_data
+        from vitinit.runners.loaders import make_loader
+        from vitinit.runners.one_run.reproduce import images
 
-        spec = self.spec
-        data = open_data(spec.dataset, spec.model.image_size, self.data_dir, seed=spec.seed, cropped=spec.recipe.crops)
-        if data.checksum != self.record.dataset.checksum:
-            raise VitinitError(
-                f"run {self.record.run_id}: the images of {spec.dataset.label} in {self.data_dir} are not those of the "
-                f"run: checksum {data.checksum[:12]}, not {self.record.dataset.checksum[:12]}"
-            )
+        spec, data = self.spec, images(self.record, self.data_dir)
         loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
         return loader, data.held_out.labels, tuple(data.classes)
 
@@ -96,16 +91,12 @@ def load(
 
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.benchmark.models.build import build_model
-    from vitinit.benchmark.records.record import RunRecord
     from vitinit.benchmark.records.store import kept_path
-    from vitinit.runners.cli.records import find
+    from vitinit.runners.cli.records import find_done
     from vitinit.runners.one_run.reproduce import check_trusted
     from vitinit.runners.training.train import fingerprint
 
-    found = [(path, record) for path, record in find(run_id, Path(results)) if isinstance(record, RunRecord)]
-    if not found:
-        raise VitinitError(f"run {run_id} has not ended: vitinit show {run_id}")
-    at, record = found[0]
+    at, record = find_done(run_id, Path(results))
     check_trusted(record, trust, "vitinit.load(..., trust=True)")
     if ema and record.spec.recipe.ema is None:
         raise VitinitError(f"run {record.run_id} has no averaged weights: its recipe has no ema")

@@ -61,6 +61,20 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     return sorted(found, key=lambda one: roots.index(one[0].parents[1]))
 
 
+def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
+    """Return the record of a finished run, the newest one, with its file.
+
+    Raises:
+        VitinitError: there is none.
+    """
+    for path, record in (found := find(prefix, results)):
+        if isinstance(record, RunRecord):
+            return path, record
+    raise VitinitError(
+        f"run {found[0][1].run_id} is recorded as {found[0][1].status}: it has no numbers and no weights"
+    )
+
+
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     (path, record), *others = find(run_id, results)  # several studies may share a run
@@ -103,12 +117,7 @@ def reproduce(
 
     After a stop, the same command resumes. If several studies recorded the run, the newest record is compared.
     """
-    found = find(run_id, results)
-    done = [(path, record) for path, record in found if isinstance(record, RunRecord)]
-    if not done:
-        _, record = found[0]
-        raise VitinitError(f"run {record.run_id} is recorded as {record.status}: there are no numbers to compare with")
-    path, then = done[0]
+    path, then = find_done(run_id, results)
     if out.resolve() == path.parents[1].resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 

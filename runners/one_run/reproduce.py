@@ -13,6 +13,7 @@ from vitinit.initializers.plugins import is_pinned
 from vitinit.runners.basics.environment import code, differences
 
 if TYPE_CHECKING:
+    from vitinit.benchmark.image_files.arrays import Data
     from vitinit.runners.basics.setting import Execution
     from vitinit.runners.terminal.display import Display
 
@@ -84,18 +85,11 @@ def repeat(
     from vitinit.benchmark.records.store import Store
     from vitinit.runners.basics.setting import Setting, Unfinished
     from vitinit.runners.basics.stop import Stop, Stopped, on_signals
-    from vitinit.runners.loaders import open_data
     from vitinit.runners.one_run.carry_out import carry_out
 
     check_trusted(record, trust)
-    spec, cell, store, stop = record.spec, Cell(record.row, record.spec), Store(out), Stop()
-    size, how = spec.model.image_size, (execution.loader, execution.device, spec.seed, spec.recipe.crops)
-    found = open_data(spec.dataset, size, data_dir, *how).checksum  # before hours of training
-    if found != record.dataset.checksum:
-        raise VitinitError(
-            f"run {record.run_id} cannot be repeated here: the images of {spec.dataset.label} have checksum "
-            f"{found[:12]}, those of the record {record.dataset.checksum[:12]}"
-        )
+    cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
+    images(record, data_dir, execution.loader, execution.device)  # before hours of training
     store.supersede(record.study, record.run_id)
     setting = Setting(out, record.study, data_dir, execution, code(), probes=bool(record.probes))
     with on_signals(stop), display:
@@ -107,6 +101,24 @@ def repeat(
             raise VitinitError(f"run {record.run_id} in {out}: {outcome.reason}")
         display.end(outcome)
     return outcome
+
+
+def images(record: RunRecord, data_dir: Path, loader: str = "auto", device: str = "cpu") -> Data:
+    """Open the images of a run.
+
+    Raises:
+        VitinitError: they are not those that it saw.
+    """
+    from vitinit.runners.loaders import open_data
+
+    spec = record.spec
+    data = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device, spec.seed, spec.recipe.crops)
+    if data.checksum != record.dataset.checksum:
+        raise VitinitError(
+            f"run {record.run_id}: the images of {spec.dataset.label} in {data_dir} are not those of the run: checksum "
+            f"{data.checksum[:12]}, not {record.dataset.checksum[:12]}"
+        )
+    return data
 
 
 def named_code(record: RunRecord) -> list[str]:

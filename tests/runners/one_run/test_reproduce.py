@@ -63,7 +63,7 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     there = whole["spec"]
     foreign = {
         "svhn is not here: put train_32x32.mat": {"spec": {**there, "dataset": {**there["dataset"], "name": "svhn"}}},
-        "those of the record 000000000000": {"dataset": {**whole["dataset"], "checksum": "0" * 64}},
+        ", not 000000000000": {"dataset": {**whole["dataset"], "checksum": "0" * 64}},
         "finds no xpu device here": {"execution": {"device": "xpu", "threads": 1}},
     }
     for number, (words, changes) in enumerate(foreign.items()):
