@@ -97,13 +97,6 @@ class Layout(Registered):
         """Return True if the grid has this run, at any seed, or if that is not known."""
         return not self.runs or at_seed_0(spec) in self.runs
 
-    def label(self, outcome: Outcome) -> str:
-        """Return the row of an outcome, with its base and method where the grid has this run in another row."""
-        if not self.runs or self.runs.get(at_seed_0(outcome.spec), outcome.row) == outcome.row:
-            return outcome.row
-        parts = outcome.spec.method, outcome.spec.base
-        return f"{outcome.row} ({' over '.join(part.name for part in parts if part)})"
-
 
 def at_seed_0(spec: RunSpec) -> str:
     """Return what the runs of a grid that differ in their seeds alone have in common: the run_id of the first."""
@@ -127,11 +120,13 @@ class Contents:
     def relabel(self, layout: Layout) -> list[str]:
         """Give outcomes a row of their own that are not what the grid has in their row; return a line for each."""
         lines, everything = list[str](), list[dict[str, Any]]((self.done, self.failed, self.skipped))
-        for outcomes in everything:
+        for outcomes in everything if layout.runs else ():
             for run_id, outcome in outcomes.items():
-                if (label := layout.label(outcome)) != outcome.row:
-                    lines.append(f"run {run_id} is {label}: not what the grid has in this row")
-                    outcomes[run_id] = outcome.model_copy(update={"row": label})
+                if layout.runs.get(at_seed_0(outcome.spec), outcome.row) != outcome.row:
+                    parts = outcome.spec.method, outcome.spec.base
+                    row = f"{outcome.row} ({' over '.join(part.name for part in parts if part)})"
+                    lines.append(f"run {run_id} is {row}: not what the grid has in this row")
+                    outcomes[run_id] = outcome.model_copy(update={"row": row})
         return lines
 
     def settle(self) -> None:
@@ -250,25 +245,6 @@ class Store:
                 continue
         return None
 
-    def supersede(self, study: str, run_id: str) -> list[Path]:
-        """Put the done and the failed record of a run, its attention maps and weights aside, so that it runs again.
-
-        Nothing is deleted.
-
-        Returns:
-            The new paths, `<name>.superseded-<8 hex digits>`. No reader takes them for records.
-
-        Raises:
-            VitinitError: a file cannot be renamed.
-        """
-        paths = [self.path(study, run_id, status) for status in ("done", "failed")]
-        paths += [kept_path(self.root, study, run_id, name) for name in KEPT]
-        moved = []
-        for path in filter(os.path.lexists, paths):
-            with os_errors(f"cannot rename {path}"):
-                moved.append(_aside(path, "superseded"))
-        return moved
-
     def path(self, study: str, run_id: str, status: str = "done") -> Path:
         """Return the path of an outcome."""
         return self.root / study / _name(run_id, status)
@@ -315,11 +291,7 @@ def _set_aside_invalid(path: Path) -> None:
         raise OSError(0, str(error)) from None  # it may be valid, and is not ours to rename
     except VitinitError:
         with contextlib.suppress(FileNotFoundError):
-            _aside(path, "invalid")
-
-
-def _aside(path: Path, why: str) -> Path:
-    return path.rename(path.with_name(f"{path.name}.{why}-{uuid.uuid4().hex[:8]}"))
+            path.rename(f"{path}.invalid-{uuid.uuid4().hex[:8]}")
 
 
 Model = TypeVar("Model", bound=Frozen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -82,15 +83,16 @@ def repeat(
             others.
     """
     from vitinit.benchmark.grids.schema import Cell
-    from vitinit.benchmark.records.store import Store
     from vitinit.runners.basics.setting import Setting, Unfinished
     from vitinit.runners.basics.stop import Stop, Stopped, on_signals
     from vitinit.runners.one_run.carry_out import carry_out
 
     check_trusted(record, trust)
-    cell, store, stop = Cell(record.row, record.spec), Store(out), Stop()
+    cell, stop = Cell(record.row, record.spec), Stop()
     images(record, data_dir, execution.loader, execution.device)  # before hours of training
-    store.supersede(record.study, record.run_id)
+    for path in (out / record.study).rglob(f"{record.run_id}.*"):
+        if ".superseded-" not in path.name:
+            path.rename(f"{path}.superseded-{uuid.uuid4().hex[:8]}")
     setting = Setting(out, record.study, data_dir, execution, code(), probes=bool(record.probes))
     with on_signals(stop), display:
         display.begin([cell])

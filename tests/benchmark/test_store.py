@@ -25,7 +25,7 @@ from tests.sealing import sealed
 from tests.synthetic_masks import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
-from vitinit.benchmark.records.store import KEPT, Layout, Store, at_seed_0, kept_path
+from vitinit.benchmark.records.store import Layout, Store, at_seed_0
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.store import store_app
 
@@ -221,21 +221,6 @@ def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent
         files.remove("small", RUN, "skipped")
     assert [kept.read_bytes() for kept in folder.glob(f"{skip.name}.invalid-*")] == [b"damaged"]
     assert not skip.exists()
-
-
-def test_supersede_renames_all_files_of_a_run_and_deletes_nothing(tmp_path: Path) -> None:
-    files = Store(tmp_path)
-    paths = [files.write(record()), files.write(failed(record()))]
-    paths += [kept_path(tmp_path, "small", RUN, name) for name in KEPT]
-    for path in paths[2:]:
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(path.name)
-    before = [path.read_bytes() for path in paths]
-    moved = files.supersede("small", RUN)
-    assert [path.read_bytes() for path in moved] == before
-    assert [path.name.partition(".superseded-")[0] for path in moved] == [path.name for path in paths]
-    assert (files.supersede("small", RUN), files.outcome("small", RUN)) == ([], None)
-    assert check(tmp_path) == (0, [f"0 valid records, 0 invalid files in {tmp_path}"])
 
 
 # --- what tables need of a grid ---
