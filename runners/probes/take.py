@@ -12,7 +12,6 @@ from vitinit.benchmark.records.record import Probe
 from vitinit.initializers.diagnostics import rounded, starts
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
-from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
 from vitinit.runners.probes.registry import Seen, probes
 
@@ -35,14 +34,8 @@ def refusal(model: nn.Module, images_BCHW: Tensor | None) -> str:
     try:
         starts(model, images_BCHW)
     except Exception as error:  # modules with other names or shapes than probes go by
-        return _why(model, error)
+        return f"{type(model).__name__}: {cause(error)}"
     return ""
-
-
-def _why(model: nn.Module, error: Exception) -> str:
-    if out_of_memory(error):
-        raise error
-    return f"{type(model).__name__}: {cause(error)}"
 
 
 def take(
@@ -68,7 +61,7 @@ def take(
         try:
             value = measure(seen)
         except Exception as error:  # as above: this one is left out, and no other
-            missing.setdefault(_why(model, error), []).append(name)
+            missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
             continue
         if value is not None:
             (found if name in Probe.model_fields else more)[name] = rounded(value)
