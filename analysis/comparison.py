@@ -26,8 +26,6 @@ LEVEL = 0.05
 """Level of the tests, after correction."""
 MAIN = "main"
 """Family of contrasts that name none: `pooled` and a check are for it alone, other families have Student's t."""
-TESTS = {"t": "Student's t", "pooled": "Student's t with the noise of all rows", "sign_flip": "exact sign flips"}
-"""Intervals and tests by the name that a grid gives them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +136,6 @@ class Comparison:
         if math.isnan(self.low):
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
         return f"{signed(self.mean, self.digits)} ({self._ends()})"
-
-    def __add__(self, other: Comparison) -> Comparison:
-        return unnamed(f"({self.name}) + ({other.name})", self.by_seed + other.by_seed, self.digits)
 
     def __sub__(self, other: Comparison) -> Comparison:
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)

@@ -13,7 +13,7 @@ import numpy as np
 from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, choose
 from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
-from vitinit.analysis.rows import own_bases
+from vitinit.analysis.rows import own_bases, values_by_seed
 from vitinit.analysis.stats import Student
 from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.registry import build
@@ -36,14 +36,12 @@ class Facts:
 
     def by_seed(self, row: str, column: str | None = None, epoch: int = 0) -> pd.Series[float]:
         """Return the scores of a cell by seed, in percent, after an epoch (0: the last)."""
-        runs = self.study.epochs[self.study.epochs["epoch"] == epoch] if epoch else self.study.runs
-        runs = runs[runs["row"] == row]
-        if not len(runs):
+        values = values_by_seed(self.study, epoch=epoch)
+        if not (places := [place for its, place in values if its == row]):
             raise unknown_name(
                 f"row of study {self.name}{f' after epoch {epoch}' if epoch else ''}", row, self.study.rows
             )
-        place = self.place(f"row {row!r}", column, runs["column"].unique())
-        return runs[runs["column"] == place].set_index("seed")["score"]
+        return values[row, self.place(f"row {row!r}", column, places)]
 
     def place(self, what: str, column: str | None, places: Iterable[str]) -> str:
         """Return the column that is asked for, or the only one."""
@@ -77,25 +75,21 @@ class Facts:
             seeds: These only; None for all that both have.
             digits: Decimals.
         """
-        where = (f" on {column}" if column else "") + (f" after epoch {epoch}" if epoch else "")
-        self.by_seed(row, column, epoch)
         self.by_seed(over, column, epoch)
-        place = self.place("difference", column, {place for place, its in self.study.cells if its == row})
+        self.by_seed(row, column, epoch)
+        place = self.place(f"row {row!r}", column, [place for place, its in self.study.cells if its == row])
         found = compare(self.study, (row, over), place, epoch=epoch, seeds=seeds)
         if not found:
-            raise VitinitError(f"study {self.name}: {row} and {over} have no seed in common{where}")
-        return replace(found, name=found.name + where, digits=digits)
+            raise VitinitError(f"study {self.name}: {row} and {over} have no seed in common")
+        return replace(found, digits=digits)
 
-    def contrast(self, name: str, column: str | None = None, epoch: int = 0) -> Comparison:
+    def contrast(self, name: str, column: str | None = None, epoch: int = 0) -> Comparison | None:
         """Return a comparison of the grid by its name, `Mimetic − Kaiming uniform`; after an epoch, or the last."""
         known = {contrast.name: contrast for contrast in self.study.contrasts}
         if name not in known:
             raise unknown_name(f"contrast of study {self.name}", name, known)
         place = self.place(f"contrast {name!r}", column, [place for its, place in named(self.study) if its == name])
-        found = compare(self.study, known[name], place, epoch=epoch)
-        if not found:
-            raise VitinitError(f"study {self.name}: no run of contrast {name!r} was evaluated after epoch {epoch}")
-        return found
+        return compare(self.study, known[name], place, epoch=epoch)
 
     def contrasts(self, family: str | None = None) -> list[tuple[str, str]]:
         """Return name and column of what the grid named and has an interval, of one family or of all."""

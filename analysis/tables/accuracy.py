@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.tables.notes import about_runs, beside, compared_with, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 
 
@@ -34,22 +37,11 @@ def accuracy(asked: Asked) -> Table:
                 published_difference=paper.value - its.value if paper and its and same else None,
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
-    notes = []
-    if compared:
-        which = "same base and model, no method" + "; or what the grid compares it with" * bool(pairs)
-        own = f"the method's own base ({which}: {compared_with(compared)})"
-        notes.append(
-            f"Difference: by seed, to {asked.baseline or own}, with its 95 % interval (none under 3 common seeds)."
-        )
-        if study.contrasts:
-            where = f"table {study.name}_contrasts has them and says how" if named(study) else "none has runs yet"
-            notes.append(f"p: of the comparisons that the grid names; {where}.")
-        notes += not_initialisation_alone(study, compared.items())
-    alone = [row for row in study.rows if row not in (*plain, *baselines)]
-    if alone:
-        why = "No difference (--baseline ROW gives one), as no row has their base and model without a method"
-        notes.append(f"{why}: {', '.join(alone)}.")
-    notes += about_runs(study, cells) + beside(study, cells)
+    known: dict[str, Any] = {"baseline": asked.baseline, "pairs": pairs, "named": named(study), "plain": plain}
+    known |= {"bases": compared_with(compared) if compared else "", "baselines": baselines}
+    text = template("differences.txt.j2", study=study, **known)
+    alone = not_initialisation_alone(study, compared.items())
+    notes = [*text.splitlines(), *alone, *about_runs(study, cells), *beside(study, cells)]
     return compose(asked, cells, subject(study, asked.metric), notes, baselines=baselines)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from vitinit.analysis.comparison import TESTS, compare, families, named
+from vitinit.analysis.comparison import compare, families, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
-from vitinit.analysis.text import count
 
 OVER = "first minus second row"
 MOST = 5
@@ -23,7 +22,7 @@ def of_contrasts(table: Table) -> bool:
 
 def method(study: Study) -> list[str]:
     """Return sentences on interval, test, smallest detectable effect and check of what the grid names."""
-    return template("contrasts.txt.j2", study=study, families=families(study), tests=TESTS).splitlines()
+    return template("contrasts.txt.j2", study=study, families=families(study)).splitlines()
 
 
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
@@ -44,15 +43,10 @@ def contrasts(asked: Asked) -> Table:
                 shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in found)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
-    how = [
-        f"p{f' ({family})' if len(families(study)) > 1 else ''}: {TESTS[its[0].test]}, Holm over "
-        + count(its[0].size, "comparison")
-        for family, its in families(study).items()
-        if its[0].test != "none"
-    ]
     second = {name: pair[1] for name, pair in study.pairs.items()}
+    explained = template("tested.txt.j2", families=families(study)).splitlines()
     of = subject(study, asked.metric, first_row=True)
-    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=how)
+    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 
 
 def _evaluated(study: Study) -> dict[str, list[int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vitinit.analysis.frame import Study
@@ -11,7 +11,7 @@ from vitinit.analysis.published import Publication, context, numbers, read_in_pa
 from vitinit.analysis.rows import Key, differing, skipped
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import TableCell
-from vitinit.analysis.text import capitalised, count, one_line
+from vitinit.analysis.text import capitalised, count
 
 WHEN = {
     "last": " after the last epoch",
@@ -68,21 +68,7 @@ def without_record(study: Study) -> list[str]:
 
 def without_numbers(study: Study) -> list[str]:
     """Return a line for each reason why runs failed or were skipped, row without a record, and invalid file."""
-    contents = study.contents
-    outcomes: list[tuple[str, Any, str]] = [("Skipped", run, run.reason) for run in contents.skipped.values()]
-    outcomes += [("Failed", run, f"{run.error}: {run.message}") for run in contents.failed.values()]
-    cells: dict[tuple[str, str], dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for status, run, why in outcomes:
-        reason = one_line(next(iter(why.strip().splitlines()), ""), 160)
-        cells[status, reason][f"{run.row} on {study.column[run.run_id]}"].append(run.spec.seed)
-    lines = []
-    for (status, reason), its in sorted(cells.items()):
-        which = "; ".join(f"{cell} (seed {', '.join(map(str, sorted(seeds)))})" for cell, seeds in sorted(its.items()))
-        lines.append(f"{status}: {which}: {reason}")
-    lines += [f"No record of row {row}" for row in without_record(study)]
-    if contents.gone:
-        lines.append(f"Not shown: {count(contents.gone, 'failed or skipped run')} that the grid no longer has")
-    return lines + [f"Invalid file: {problem}" for problem in contents.problems]
+    return template("without_numbers.txt.j2", study=study, rows=without_record(study)).splitlines()
 
 
 def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
@@ -112,14 +98,7 @@ def settings(study: Study) -> list[str]:
 
 def mixed_code(study: Study) -> list[str]:
     """Return notes on initialisers whose source file changed between runs, with their rows."""
-    sources = [(*source, run.row) for _, runs in study.cells.items() for run in runs for source in run.sources.items()]
-    versions = _grouped((name, version) for name, version, _ in sources)
-    rows: Mapping[Hashable, list[str]] = _grouped((name, row) for name, _, row in sources)
-    return [
-        f"Mixed code of {name}: rows {', '.join(rows[name])} hold runs of {len(found)} versions of its file."
-        for name, found in sorted(versions.items())
-        if len(found) > 1
-    ]
+    return template("mixed_code.txt.j2", study=study).splitlines()
 
 
 def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publication, str] | None = None) -> list[str]:

@@ -164,5 +164,5 @@ def templates(*folders: Path, **options: Any) -> Environment:
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
-    environment.filters |= {"count": count, "p": p_equals, "signed": signed}
+    environment.filters |= {"count": count, "line": one_line, "p": p_equals, "signed": signed}
     return environment

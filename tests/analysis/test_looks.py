@@ -14,7 +14,7 @@ import pytest
 from vitinit.analysis import standing
 from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.stats import sign_flip_p
-from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Look, Looks, read
+from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Looks, read
 from vitinit.initializers.errors import VitinitError
 
 STUDIES = 4_000
@@ -66,22 +66,6 @@ def test_the_product_decides_as_the_simulation_does() -> None:
         assert taken
         assert (taken.says in ("gain", "loss")) == expected
         assert taken.p == pytest.approx(sign_flip_p(study))
-
-
-def test_an_excluded_gain_is_excluded_wrongly_in_at_most_one_study_in_twenty() -> None:
-    """The true gain is exactly the smallest that is worth having, and too small to be shown often."""
-    first, _ = differences(0.25, 4)
-    wrong = 0
-    for study in first[:2000]:
-        looks = Looks(tier="quick", worth=0.25, seeds=list(range(12)))
-        for n, level in PLAN:
-            before = looks.taken[-1].base if looks.taken else None
-            look = Look(n=n, base=standing.judge(unnamed("", pd.Series(study[:n])), level, looks.worth, before))
-            looks = looks.model_copy(update={"taken": [*looks.taken, look]})
-            if looks.target is None:
-                break
-        wrong += looks.taken[-1].base.says == "excluded"
-    assert wrong / 2000 < 0.05 + 3 * 0.005
 
 
 def test_a_plan_that_can_decide_nothing_is_refused(tmp_path: Path) -> None:

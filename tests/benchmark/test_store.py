@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -236,9 +235,6 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
     both = Layout(rows=["C", "B", "A [é]"], contrasts=first.contrasts, columns=["digits[9]"], title="Two")
     assert files.layout("small") == both, "a label that the grid has no more may have records"
     assert files.studies() == [], "it is no record"
-    with ThreadPoolExecutor(8) as pool:  # nor does a writer lose what another one puts down
-        list(pool.map(lambda row: files.write_layout("many", Layout(rows=[row])), map(str, range(24))))
-    assert sorted(files.layout("many").rows, key=int) == list(map(str, range(24)))
     test = {"test": "sign_flip"}
     assert Layout().before(Layout(contrasts=first.contrasts, analysis=test)).analysis.test == "sign_flip"
     before = path.stat().st_ino
