@@ -30,7 +30,6 @@ from vitinit.runners.training.train import Training, fingerprint, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE, CPU = 16, torch.device("cpu")
-PRESETS = ("vit_micro", "convit_micro", "convmixer_micro")
 EVERYTHING: dict[str, Any] = {
     "crop_padding": 2,
     "hflip": 0.5,
@@ -127,19 +126,20 @@ def the_same_on_both(what: Recipe, model: ModelSpec, waits: bool = False, **how:
         assert gpu.here
 
 
-@pytest.mark.parametrize("kind", [ResidentLoader, FromDisk])
-def test_a_run_with_everything(kind):
-    the_same_on_both(recipe(**EVERYTHING), preset("vit_micro"), kind=kind)
-
-
-@pytest.mark.parametrize("arch", PRESETS)
-def test_every_family(arch):
-    the_same_on_both(recipe(epochs=1), preset(arch))
-
-
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_every_precision_in_micro_batches(precision):
-    the_same_on_both(recipe(precision=precision, clip_grad=1.0, epochs=1), preset("vit_micro"), micro_batch=3)
+@pytest.mark.parametrize(
+    ("arch", "fields", "how"),
+    [
+        ("vit_micro", EVERYTHING, {}),
+        ("vit_micro", EVERYTHING, {"kind": FromDisk}),
+        ("convit_micro", {}, {}),
+        ("convmixer_micro", {}, {}),
+        ("vit_micro", {"precision": "bf16", "clip_grad": 1.0}, {"micro_batch": 3}),
+        ("vit_micro", {"precision": "fp16", "clip_grad": 1.0}, {"micro_batch": 3}),
+        ("vit_micro", {"crop_padding": 2, "hflip": 0.5}, {"dense": True}),
+    ],
+)
+def test_every_way_to_train(arch, fields, how):
+    the_same_on_both(recipe(**fields), preset(arch), **how)
 
 
 @pytest.mark.parametrize("name", augmentations.REGISTRY.by_name())
@@ -147,10 +147,6 @@ def test_every_augmentation(name):
     image_by_image = name in ("three_augment", "trivial_augment")  # by Pillow and torchvision, on the CPU
     what = recipe(augment=[AugmentationSpec(name=name)], epochs=1)
     the_same_on_both(what, preset("vit_micro"), waits=image_by_image)
-
-
-def test_masks():
-    the_same_on_both(recipe(crop_padding=2, hflip=0.5), preset("vit_micro"), dense=True)
 
 
 def test_images_decoded_in_full_size(photographs):

@@ -96,7 +96,8 @@ def check_execution(spec: RunSpec, execution: Execution) -> None:
     Raises:
         VitinitError: the device does not have the precision, batches would be cut, or there is no compiler.
     """
-    if execution.compiled and (lacking := lacks_compiler(execution.device)):
+    # a cluster's login node may have none
+    if execution.compiled and execution.executor != "slurm" and (lacking := lacks_compiler(execution.device)):
         raise VitinitError(f"--compile: {lacking}")
     if spec.recipe.precision == "tf32" and execution.device != "cuda":
         raise VitinitError(f"recipe {spec.recipe.name!r}: precision tf32 is a CUDA GPU's; others have fp32")

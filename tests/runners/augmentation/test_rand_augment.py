@@ -14,9 +14,10 @@ import torch
 from PIL import Image
 from timm.data import auto_augment
 
+from tests.benchmark.test_augmentations import changed, made, one_by_one
 from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
-from vitinit.benchmark.augmentations.operations.carry_out import KINDS, carry_out, fill_color
+from vitinit.benchmark.augmentations.operations.carry_out import KINDS
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
@@ -60,13 +61,7 @@ def by_timm(config: str, images: torch.Tensor, seed: int) -> torch.Tensor:
     transform = timms(config)
     random.seed(seed)
     np.random.seed(seed % 2**32)
-    pictures = [transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()]
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
-
-
-def ours(config: str, images: torch.Tensor, seed: int, device: str = "cpu") -> torch.Tensor:
-    drawn = RandAugment(config=config).draw(len(images), images.shape[-1], seed)
-    return carry_out(images.to(device), drawn, fill_color(MEAN).to(device)).cpu()
+    return one_by_one(transform, images)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -75,7 +70,10 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
     for seed, config in enumerate(EACH_ALONE):
         images = photographs.roll(seed, 0)[:96]
         kinds = RandAugment(config=config).draw(len(images), 32, seed)[:, 0, 0].astype(int)
-        difference = (ours(config, images, seed, device).int() - by_timm(config, images, seed).int()).abs()
+        difference = (
+            changed(made("rand_augment", config=config), images, seed, device).int()
+            - by_timm(config, images, seed).int()
+        ).abs()
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
             differences[KINDS[kind]].append(of_image)
     assert differences.pop("nothing") == []

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from tests.faults import harness
-from tests.runners.training.test_train import initialised
+from tests.runners.training.test_train import MODEL, initialised, split
 from tests.runners.worlds import together
-from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, check_execution
@@ -29,7 +28,6 @@ class Interrupted(Exception):
     pass
 
 
-VIT = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 RECIPE = Recipe(
     name="test", epochs=2, batch_size=9, lr=1e-2, weight_decay=0.05, hflip=0.5, crop_padding=1, label_smoothing=0.1,
     clip_grad=0.3, rand_augment="rand-m9-mstd0.5-inc1", ema=0.9,
@@ -37,20 +35,12 @@ RECIPE = Recipe(
 )  # fmt: skip
 
 
-def split(n: int, seed: int) -> Split:
-    """Bright and dark images, all of them different."""
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(2, (n,), generator=generator)
-    images = torch.randint(0, 240, (n, 3, 8, 8), generator=generator) + 15 * labels[:, None, None, None]
-    return Split(images.to(torch.uint8), labels)
-
-
 class Precise(ResidentLoader):
     def normalise(self, images):
         return super().normalise(images).double()
 
 
-def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int = 0, model: ModelSpec = VIT):
+def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int = 0, model: ModelSpec = MODEL):
     """A training in its process, and its images. All processes but the first begin with other weights.
 
     Of 1001 test images, one of two processes has two batches, the other one.
@@ -116,7 +106,7 @@ def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
 
 def stopped_and_taken_up_again(world: World) -> bool:
     """Stop a training after three steps and resume it; return True if it ends with the bits of one that was not."""
-    big = VIT.model_copy(update={"width": 96})  # more than one bucket of gradients
+    big = MODEL.model_copy(update={"width": 96})  # more than one bucket of gradients
     whole, loader = begun(world, model=big)
     train.train(whole, loader, 0, world=world)
     first, loader = begun(world, model=big)

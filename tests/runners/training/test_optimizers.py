@@ -10,8 +10,9 @@ import torch
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 
+from tests.runners.training.test_train import split
 from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
-from vitinit.benchmark.image_files.arrays import Data, Split
+from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
@@ -47,10 +48,8 @@ def recipe(optimizer: Any, **fields: Any) -> Recipe:
 
 @pytest.fixture
 def data() -> Data:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (24, 3, 8, 8), generator=generator).to(torch.uint8)
-    split = Split(images, torch.randint(2, (24,), generator=generator))
-    return Data(split, split, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
+    images = split(24, 0)
+    return Data(images, images, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
 
 
 @pytest.mark.parametrize("spec", [MODEL, GATED], ids=["vit", "convit"])

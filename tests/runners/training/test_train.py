@@ -64,18 +64,6 @@ def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
     return model, fit(model, data, settings, seed)
 
 
-def test_every_initialiser_sees_the_same_images_in_the_same_order_with_the_same_augmentation(data):
-    seen: dict[str, list[torch.Tensor]] = {"mimetic": [], "impulse": []}
-    for method, batches in seen.items():
-        model = initialised(0, method=method)
-        model.register_forward_pre_hook(
-            lambda model, images, batches=batches: batches.append(images[0]) if model.training else None
-        )
-        fit(model, data, recipe(rand_augment="rand-m9-mstd0.5-inc1"))
-    assert len(seen["mimetic"]) == 3 * (50 // 8)
-    assert torch.equal(*map(torch.stack, seen.values()))
-
-
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
