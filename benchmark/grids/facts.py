@@ -45,12 +45,12 @@ def _known() -> dict[str, Any]:
     facts: dict[str, Any] = {}
     with suppress(OSError, ValueError):
         facts = json.loads(path.read_bytes())
-    atexit.register(_save, path, facts, len(facts))
+    atexit.register(_save, path, facts)
     return facts
 
 
-def _save(path: Path, facts: dict[str, Any], before: int) -> None:
-    if len(facts) > before:
+def _save(path: Path, facts: dict[str, Any]) -> None:
+    if "torch" in sys.modules:  # something was found out
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(facts).encode())
