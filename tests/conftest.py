@@ -18,7 +18,10 @@ import pytest
 
 from tests.surroundings import FOLDER, other_installation, set_aside
 
-# Nothing of ours is imported before the environment is set aside; what needs torch is imported where it is used.
+LEADS, ASIDE = FOLDER not in os.environ, ExitStack()
+TESTS = ASIDE.enter_context(set_aside())
+"""Folder of this session: at import, for conftest.py of other folders may import what reads the environment."""
+
 MEMORY = 1.2e9
 """Bytes that a pytest-xdist worker needs."""
 PARTS = {
@@ -47,15 +50,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the environment aside; keep each pytest-xdist worker to one core, where threads would wait for one another.
+    """Hide GPUs from the tests of `make test`, and keep each pytest-xdist worker to one core.
 
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
     """
-    if FOLDER not in os.environ:
-        stack = ExitStack()
-        config.add_cleanup(stack.close)
-        folder = stack.enter_context(set_aside())
-        config.option.basetemp = config.option.basetemp or folder / "pytest"
+    if LEADS:
+        config.add_cleanup(ASIDE.close)
+        config.option.basetemp = config.option.basetemp or TESTS / "pytest"
         if complaint := other_installation():
             raise pytest.UsageError(complaint)
     if by_default(config):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import re
 import runpy
 import signal
 import subprocess
@@ -66,35 +64,6 @@ def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment
     process = start(*arguments, cwd=cwd, before=before, **environment)
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-IN_TURN = """
-import json, sys
-from vitinit.runners.cli.__main__ import main
-for words in json.loads(sys.argv.pop()):
-    sys.argv[1:] = words
-    try:
-        main()
-    except SystemExit as stop:
-        for stream in (sys.stdout, sys.stderr):
-            print(f"\\0{stop.code or 0}", file=stream, flush=True)
-"""
-
-
-def in_turn(
-    *commands: tuple[str, ...], cwd: Path, before: tuple[str, ...] | None = None, path: tuple[Path, ...] = (ROOT,),
-    **environment: str,
-) -> list[tuple[int, str, str]]:  # fmt: skip
-    """Exit code, output and errors of several `vitinit` commands in one process, started by `before` if it is given."""
-    if before is None:
-        done = fresh("-c", IN_TURN, json.dumps(commands), cwd=cwd, path=path, **environment)
-    else:
-        env = {**os.environ, "PYTHONPATH": ":".join(map(str, path)), "COLUMNS": "200", **environment}
-        words = [*before, sys.executable, "-c", IN_TURN, json.dumps(commands)]
-        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.count("\0")) == (0, len(commands)), done.stdout + done.stderr
-    outs, errs = (re.split(r"\0(\d+)\n", stream) for stream in (done.stdout, done.stderr))
-    return [(int(code), out, err) for out, code, err in zip(outs[::2], outs[1::2], errs[::2], strict=False)]
 
 
 def begin(*words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), said: Path, **environment: str) -> BaseProcess:

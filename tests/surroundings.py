@@ -19,6 +19,8 @@ ALSO_KEPT = "TESTS_KEEP"
 """Variable with the names of others, for tests on another machine than this one: `.ci/hostile` sets it."""
 FOLDER = "TESTS_FOLDER"
 """Variable with the folder of home and the like, of a process whose environment is set aside already."""
+LEFT_OUT = "TESTS_LEFT_OUT"
+"""Variable with PYTHONPATH as it was: pytest-xdist hands its folders on."""
 PROGRAMS = (
     "bash cat chmod cp cut find git grep head ls mkdir mv rm sed sh sha256sum sort tail touch tr truncate uname wc"
 )
@@ -32,6 +34,11 @@ def set_aside() -> Iterator[Path]:
 
     To be entered before anything of ours is imported, or a library that reads its configuration at import.
     """
+    theirs = os.environ.get(LEFT_OUT) or os.environ.get("PYTHONPATH", "")
+    paths = {str(Path(path).absolute()) for path in theirs.split(os.pathsep) if path} - {str(ROOT)}
+    sys.path[:] = [path for path in sys.path if path not in paths]
+    for name in ("COLUMNS", "LINES"):
+        os.environ.pop(name, None)  # the library readline sets them, for children of the process that loads it
     if FOLDER in os.environ:
         yield Path(os.environ[FOLDER])
         return
@@ -48,7 +55,7 @@ def set_aside() -> Iterator[Path]:
                 (folder / "bin" / program).symlink_to(path)
         os.environ.clear()
         os.environ |= {"LANG": "C.UTF-8", "TZ": "UTC", "MPLBACKEND": "agg", "GIT_CONFIG_NOSYSTEM": "1", **kept}
-        os.environ |= {FOLDER: name, "HOME": f"{name}/home", "XDG_CACHE_HOME": f"{name}/home/.cache"}
+        os.environ |= {FOLDER: name, LEFT_OUT: theirs, "HOME": f"{name}/home", "XDG_CACHE_HOME": f"{name}/home/.cache"}
         os.environ["TMPDIR"] = f"{name}/tmp"
         tempfile.tempdir = None
         yield folder

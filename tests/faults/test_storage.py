@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.harness import assert_same, cells, finish, setting, thorough
-from tests.processes import FORKS, PATIENCE, in_turn
+from tests.processes import FORKS, PATIENCE, call
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.stop import Stop
@@ -120,7 +120,7 @@ def test_a_folder_for_temporary_files_with_too_long_a_path_is_named_in_one_line(
     cells(tmp_path)
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    ((code, _, err),) = in_turn(("run", "faults.yaml"), cwd=tmp_path, before=(), TMPDIR=str(folder))  # no fork
-    assert (code, err.count("\n")) == (2, 1), err
-    assert str(folder) in err
-    assert "set TMPDIR to another" in err
+    done = call("run", "faults.yaml", cwd=tmp_path, TMPDIR=str(folder))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert str(folder) in done.stderr
+    assert "set TMPDIR to another" in done.stderr
