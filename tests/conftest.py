@@ -126,22 +126,6 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def imagenet_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like that of ImageNet-1K, with 2,250 images of two photographs. Not to be changed."""
-    from tests.miniature import make_source
-
-    return make_source(tmp_path_factory.mktemp("source"))
-
-
-@pytest.fixture(scope="session")
-def imagenet_dir(imagenet_source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data folder with a link to it. Not to be changed."""
-    folder = tmp_path_factory.mktemp("data")
-    (folder / "imagenet").symlink_to(imagenet_source)
-    return folder
-
-
-@pytest.fixture(scope="session")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """200 pieces of two photographs, of 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
     import random

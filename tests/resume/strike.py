@@ -17,7 +17,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tests.golden.training import entry
 
-PLACES = {"checkpoint": r"\.ckpt$", "record": r"/[0-9a-f]{16}\.json$", "step": "", "evaluation": ""}
+PLACES = {
+    **{"claim": r"/claim-\d+\.json$", "checkpoint": r"\.ckpt$", "record": r"/[0-9a-f]{16}\.json$"},
+    **{"step": "", "evaluation": ""},
+}
 """Places at which a signal strikes; of files, a pattern of the name that a file gets then."""
 
 TRIED_OUT = 100
@@ -44,7 +47,7 @@ def arm(place: str, number: int, signal_number: int) -> None:
             happens()
 
     def audited(event: str, arguments: tuple) -> None:
-        if event == "os.rename" and re.search(PLACES[place], str(arguments[1])):
+        if event in ("os.link", "os.rename") and re.search(PLACES[place], str(arguments[1])):
             happens()
 
     register_optimizer_step_post_hook(step)

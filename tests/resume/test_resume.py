@@ -18,7 +18,7 @@ from tests.resume.strike import PLACES
 
 KILL, TERM, OUT_OF_TIME = signal.SIGKILL, signal.SIGTERM, signal.SIGUSR2
 STOPS = (KILL, TERM, OUT_OF_TIME)
-CHAIN = (("step", 3), ("evaluation", 2), ("checkpoint", 1), ("step", 1), ("record", 1))
+CHAIN = (("claim", 1), ("step", 3), ("evaluation", 2), ("checkpoint", 1), ("step", 1), ("record", 1))
 """Places at which a run of ten steps and two evaluations, saved every second step, is stopped one after the other."""
 
 CELLS = [
@@ -54,7 +54,7 @@ def command(name: str) -> tuple[list[str], int]:
 def carry_out(place: Path, name: str, results: str, strike: tuple[str, int, int] = ("never", 0, 0)) -> list[int]:
     """Exit codes of the processes of a cell, the struck one first: the last, or the one that writes files."""
     arguments, processes = command(name)
-    struck = 0 if strike[0] in ("checkpoint", "record") else processes - 1
+    struck = 0 if strike[0] in ("claim", "checkpoint", "record") else processes - 1
     started = []
     for rank, world in enumerate(training.worlds(processes) if processes > 1 else [{}]):
         words = ["-m", "tests.resume.strike", *(strike if rank == struck else ("never", 0, 0))]
