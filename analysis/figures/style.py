@@ -201,7 +201,7 @@ def set_defaults(width: float = WIDTH, font: float = 8) -> None:
     import matplotlib as mpl
 
     warnings.filterwarnings("ignore", "Glyph .* missing")  # drawn as a box
-    mpl.rc_file(STYLE, use_default_template=False)
+    mpl.rc_file(STYLE)  # on top of defaults, not of a matplotlibrc
     mpl.rcParams.update({"figure.figsize": [width, mpl.rcParams["figure.figsize"][1]], "font.size": font})
 
 

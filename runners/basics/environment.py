@@ -136,7 +136,7 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "gpu": torch.cuda.get_device_name(device) if on_gpu else None,
         "flags": flags(),
-        "variables": variables(),
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "argv": code.get("argv") or argv(),
     }
 
@@ -153,11 +153,6 @@ def device_name(device: str) -> str:
 def cpu_model() -> str | None:
     """Return vendor, family, model and stepping of the processor, as records have them; None where Linux hides them."""
     return cpuinfo("vendor_id|cpu family|model|stepping") or None
-
-
-def variables() -> dict[str, str]:
-    """Return the environment variables of `VARIABLES` that are set."""
-    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
 def argv() -> list[str]:

@@ -11,13 +11,10 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import RunSpec
 from vitinit.benchmark.terminal import duration
-from vitinit.runners.basics.environment import cpu_model, device_name, variables
+from vitinit.runners.basics.environment import cpu_model, device_name
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots
 
-RATES = {
-    *("name", "epochs", "lr", "min_lr", "warmup_epochs", "warmup_lr"),
-    *("weight_decay", "betas", "eps", "label_smoothing"),
-}
+RATES = "name epochs lr min_lr warmup_epochs warmup_lr weight_decay betas eps label_smoothing"
 """Fields of a recipe that do not change the time of an epoch."""
 
 
@@ -31,10 +28,10 @@ def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[s
 
 
 def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:
-    """Return in words how long runs take here, or an empty string where no record tells.
+    """Return in words how long runs take here, or an empty string where records do not tell that of each.
 
-    A record counts where model, dataset and recipe are the same except for `RATES`, and the processor, or the GPU, too.
-    The run must have had as many threads as `vitinit run` gives it by default, and the same variables.
+    A record counts where model, dataset and recipe are the same but for `RATES`, and the processor or GPU is the same.
+    The run must have had as many threads as `vitinit run` gives it by default.
 
     Args:
         cells: the runs.
@@ -42,20 +39,18 @@ def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:
     """
     device, model = default_device(), cpu_model()
     threads = 1 if device == "cpu" else max(1, cores() // len(gpu_slots()))
-    here = device, threads, 1, device_name(device), model, variables()
-    measured = run_seconds(cells, (each for each in records if _machine(each.execution, each.environment) == here))
-    if not measured or not model:
+    here = device, threads, device_name(device), model
+    measured = run_seconds(cells, (record for record in records if _machine(record) == here))
+    if not model or len(measured) < len(cells):
         return ""
-    runs = f" for {len(measured)} of {len(cells)} runs" if len(measured) < len(cells) else ""
-    by = "processor" if device == "cpu" else "GPU"
-    return f"about {duration(sum(measured.values()))}{runs}, one run at a time, by records of this {by}"
+    return f"about {duration(sum(measured.values()))}, one run at a time, by records of the same hardware"
 
 
 def _workload(spec: RunSpec) -> str:
-    return repr((spec.dataset, spec.model, spec.recipe.model_dump(exclude=RATES)))
+    return repr((spec.dataset, spec.model, spec.recipe.model_dump(exclude=set(RATES.split()))))
 
 
-def _machine(execution: dict[str, Any], environment: dict[str, Any]) -> tuple[Any, ...]:
-    name, cpu = environment.get("gpu") or environment.get("processor"), environment.get("cpu") or {}
-    how = execution.get("device"), execution.get("threads"), execution.get("processes", 1)
-    return *how, name, cpu.get("model"), environment.get("variables", {})
+def _machine(record: RunRecord) -> tuple[Any, ...]:
+    how, where = record.execution, record.environment
+    name, model = where.get("gpu") or where.get("processor"), (where.get("cpu") or {}).get("model")
+    return how.get("device"), how.get("threads", 0) * how.get("processes", 1), name, model
