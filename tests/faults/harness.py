@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,12 +92,27 @@ def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
 
 
-def finish(cell: Cell, where: Setting) -> RunRecord:
-    """Carry a run to its end in a process of its own, and return its record."""
-    process = FORKS.Process(target=carry_out, args=(cell, where, Stop()))
+def attempt(cell: Cell, where: Setting, *on_event: Callable[[Event], object]) -> int | None:
+    """Carry out a run in a process of its own; return its exit code."""
+    process = FORKS.Process(target=_attempt, args=(cell, where, *on_event))
     process.start()
     process.join(PATIENCE)
-    assert process.exitcode == 0
+    return process.exitcode
+
+
+def _attempt(cell: Cell, where: Setting, *on_event: Callable[[Event], object]) -> None:
+    carry_out(cell, where, Stop(), *on_event)
+
+
+def kill_after_an_epoch(event: Event) -> None:
+    """End the process of a run, as nothing can handle."""
+    if event.epoch:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def finish(cell: Cell, where: Setting) -> RunRecord:
+    """Carry a run to its end, and return its record."""
+    assert attempt(cell, where) == 0
     contents = Store(where.root).read(where.study)
     assert contents.problems == []
     return contents.done[cell.spec.run_id]

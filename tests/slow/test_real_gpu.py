@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.faults.harness import Kill, assert_same, attempt, cell_of, cells, finish, setting
+from tests.faults.harness import assert_same, attempt, cell_of, cells, finish, kill_after_an_epoch, setting
 from tests.random_images import beton, random_data
 from vitinit.benchmark.image_files.beton import ffcv_missing
 from vitinit.benchmark.spec import Recipe
@@ -47,7 +47,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(precision, compiled, tmp_
     execution = Execution("cuda", 1, "inline", deterministic=True, compiled=compiled)
     whole, killed = (setting(tmp_path / name, execution=execution) for name in ("whole", "killed"))
     finish(cell, whole)
-    assert attempt(cell, killed, Kill("training", 9)) == -9
+    assert attempt(cell, killed, kill_after_an_epoch) == -9
     finish(cell, killed)
     assert_same(whole, killed, cell)
 
