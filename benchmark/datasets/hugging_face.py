@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -78,8 +77,6 @@ def _loaded(spec: DatasetSpec) -> dict[str, Any]:
     try:
         if spec.root.is_dir():
             found = datasets.load_from_disk(str(spec.root))
-        elif not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.endswith(".py"):
-            raise VitinitError("it is no name on the Hub, and no folder")
         else:
             found = datasets.load_dataset(name, revision=revision or None)
     except Exception as error:  # of many types: of the network, the Hub, a file that is damaged

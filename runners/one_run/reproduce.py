@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vitinit.benchmark.models.named import PythonModel
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import is_pinned
 from vitinit.runners.basics.environment import code, differences
 
 if TYPE_CHECKING:
@@ -123,21 +121,16 @@ def images(record: RunRecord, data_dir: Path, loader: str = "auto", device: str 
     return data
 
 
-def named_code(record: RunRecord) -> list[str]:
-    """The code that a record names as `package.module:Class` or in a file: to look it up is to execute it."""
-    spec = record.spec
-    named = [name for part in (spec.base, spec.method) if part for name in part.names() if ":" in name]
-    named += [spec.model.python] if isinstance(spec.model, PythonModel) else []
-    return [*named, *([spec.dataset.name] if is_pinned(spec.dataset.name) else [])]
-
-
 def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
     """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
 
     Raises:
         VitinitError: the record names such code, and it is not trusted.
     """
-    if (named := named_code(record)) and not trust:
+    spec = record.spec
+    names = [name for part in (spec.base, spec.method) if part for name in part.names()]
+    named = [name for name in (*names, getattr(spec.model, "python", ""), spec.dataset.name) if ":" in name]
+    if named and not trust:
         raise VitinitError(
             f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
             f"say {how} if you trust the record"
