@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, plain
+from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.machine import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting, check_execution
@@ -184,6 +184,7 @@ def _setting(
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
         display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
         workers = gpus * at_once
+    threads = {**os.environ, **(job.environment if job else {})}.get("OMP_NUM_THREADS", "").lstrip("0")
     if tasks > 1 and workers > 1:
         raise VitinitError(f"--workers {workers}: the {tasks} processes of a job carry out one run at a time")
     return (
@@ -195,7 +196,7 @@ def _setting(
             data_dir=datasets.data_dir(options.data_dir).absolute(),
             execution=Execution(
                 device=device,
-                threads=_threads(job) or max(1, cpus // workers),
+                threads=int(threads) if threads.isdecimal() else max(1, cpus // workers),
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
@@ -212,20 +213,6 @@ def _setting(
             sharing=-(-workers // max(1, gpus)),
         ),
     )
-
-
-def _threads(profile: Profile | None) -> int | None:
-    """Return the threads of a run that OMP_NUM_THREADS asks for, here or in the profile.
-
-    Raises:
-        VitinitError: it is no number.
-    """
-    variables = {**os.environ, **(profile.environment if profile else {})}
-    if not (text := variables.get("OMP_NUM_THREADS", "").partition(",")[0].strip()):
-        return None
-    if not text.isdecimal() or not int(text):
-        raise VitinitError(f"OMP_NUM_THREADS={plain(text, 40)!r} is no number of threads; unset it, or set it to one")
-    return int(text)
 
 
 def resolve_device(device: str, profile: Profile | None) -> str:

@@ -8,7 +8,8 @@ import shutil
 import pytest
 from studies import GRID, Study, preemption, same_bits
 
-from tests.processes import until
+from tests.held import HOLD
+from tests.processes import PATIENCE, start, until
 from vitinit.runners.launching import jobs
 
 pytestmark = pytest.mark.slurm
@@ -38,7 +39,7 @@ def test_many_tiny_runs_by_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
         "recipe": {"name": "small", "epochs": 1, "warmup_epochs": 0},
         "seeds": list(range(45)),
     }
-    study = Study(tmp_path, tiny, jobs=8)  # an array may have six
+    study = Study(tmp_path, tiny, jobs=6)  # there are four cores
     many = ("run", "study.yaml")
     text = study.vitinit(*many, "--executor", "auto", VITINIT_PROFILE="profile.yaml")
     assert "90 runs for 6 jobs on cpu, each of 10 min 0 s at most; profile profile" in text
@@ -86,9 +87,11 @@ def test_jobs_whose_launcher_was_killed_are_found_and_another_machine_may_join(s
     until(lambda: not study.jobs())
     study.submit()
     study.until_trained()
+    joins = ("run", "study.yaml", "--executor", "local", "--workers", "1")
+    process = start(*joins, cwd=study.folder, **{HOLD: str(study.hold)})
+    until(lambda: len(study.live(1)) == 2, "a run of each", process)
     study.hold.unlink()
-    text = study.vitinit("run", "study.yaml", "--executor", "local", "--workers", "1")
-    assert "job running on" in text
+    assert "job running on" in process.communicate(timeout=PATIENCE)[0]
     study.until_done()
     same_bits(study.records, left_alone)
     assert {record.execution["executor"] for record in study.records.values()} == {"local", "slurm"}
