@@ -27,17 +27,18 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 
     What lies in files and packages of others is found out anew, and all of it where torch is imported anyway.
     """
-    key = json.dumps([find_out.__name__, given], sort_keys=True, default=str)
-    nothing_gained = "torch" in sys.modules and not _known.cache_info().currsize
-    if nothing_gained or re.search(r"\w:\w", key) or any(entry_points(group=group) for group in GROUPS):
+    key, facts = json.dumps([find_out.__name__, given], sort_keys=True, default=str), _known()
+    if facts is None or re.search(r"\w:\w", key):
         return find_out(*given)
-    if key not in _known():
-        _known()[key] = find_out(*given)
-    return _known()[key]
+    if key not in facts:
+        facts[key] = find_out(*given)
+    return facts[key]
 
 
 @cache
-def _known() -> dict[str, Any]:
+def _known() -> dict[str, Any] | None:
+    if "torch" in sys.modules or any(entry_points(group=group) for group in GROUPS):
+        return None
     files = [file for part in ("initializers", "benchmark") for file in below(ROOT / part) if file.suffix != ".pyc"]
     code = f"{ROOT} {stamp(files, ROOT)} {sys.version} {version('torch')} {version('timm')}"
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"

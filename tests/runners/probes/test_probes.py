@@ -16,14 +16,13 @@ from torch import nn
 
 import vitinit
 from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
-from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.records.store import Store, kept_path
-from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec, model_spec
+from vitinit.benchmark.spec import Recipe, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.diagnostics import distances
 from vitinit.initializers.initialize import initialize
@@ -263,15 +262,13 @@ def test_an_adapter_is_enough_to_measure_attention():
         vitinit.unregister(GRID_ADAPTER.name)
 
 
-class OwnFamily(BaseModelSpec):
+class OwnFamily(ModelSpec):
     """Family that is not shaped like timm's."""
 
     label: ClassVar[str] = "Own"
     presets: ClassVar = {"own": {}}
     arch: Literal["own"] = "own"
-
-    def describe(self) -> str:
-        return "Own"
+    mixing: ClassVar[str] = "attention"
 
     def build(self, classes: int) -> nn.Module:
         return Own(classes)
@@ -280,16 +277,8 @@ class OwnFamily(BaseModelSpec):
 @pytest.mark.parametrize("arch", [*(name for name, family in families().items() if not family.by_name), "own"])
 def test_a_run_of_every_family_is_recorded(arch, tmp_path, monkeypatch):
     monkeypatch.setitem(models.REGISTRY.known, "own", OwnFamily)
-    preset = next(iter(families()[arch].presets))
-    size = {"image_size": 16} if arch == "own" else {"image_size": 8, "patch_size": 4}
-    run = RunSpec(
-        dataset=DatasetSpec(name="digits", train_size=20),
-        model=model_spec({**presets()[preset], **size}),
-        base=InitializerSpec(name="trunc_normal"),
-        recipe=Recipe(name="step", epochs=1, batch_size=20, lr=1e-3),
-        seed=0,
-    )
-    troubles = []
-    end = carry_out(Cell(arch, run), setting(tmp_path), Stop(), lambda event: troubles.append(event.trouble))
+    model = {"preset": next(iter(families()[arch].presets)), "depth": 3}
+    cell, troubles = cells(tmp_path, 1, {arch: {"base": "trunc_normal", "model": model}})[0], []
+    end = carry_out(cell, setting(tmp_path), Stop(), lambda event: troubles.append(event.trouble))
     assert end.status == "done", end
     assert any("is of a kind that no adapter knows" in trouble for trouble in troubles) == (arch == "own")
