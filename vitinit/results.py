@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -136,16 +136,6 @@ def _frame(study: str | Iterable[str] | None, results: Path | str | None, which:
     import pandas as pd
 
     from vitinit.benchmark.records.export import tables
-    from vitinit.benchmark.records.store import Store
 
-    roots = [LOCAL, REFERENCE] if results is None else [Path(results)]
-    store = next((Store(root) for root in roots if Store(root).studies()), None)
-    if store is None:
-        raise VitinitError(f"no records in {' or '.join(map(str, roots))}; run a study first: vitinit run smoke")
-    known = store.studies()
-    names = known if study is None else [study] if isinstance(study, str) else list(study)
-    for name in names:
-        if name not in known:
-            raise unknown_name("study", name, known)
-    rows: Any = tables(store, names)
+    rows: Any = tables(study, *([LOCAL, REFERENCE] if results is None else [Path(results)]))
     return pd.DataFrame(rows[which])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,10 +28,24 @@ LEFT_OUT: dict[str, Any] = {
 """Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""
 
 
-def tables(store: Store, studies: Iterable[str]) -> tuple[list[Row], list[Row], list[str]]:
-    """The rows of both tables, failed and skipped runs in the first, with their reason; and what cannot be read."""
+def tables(asked: str | Iterable[str] | None, *roots: Path) -> tuple[list[Row], list[Row], list[str]]:
+    """The rows of both tables, failed and skipped runs in the first, with their reason; and what cannot be read.
+
+    Args:
+        asked: Study, or several; None for all.
+        roots: Folders with records; the first one that has some counts.
+
+    Raises:
+        VitinitError: there are no records, or none of such a study.
+    """
+    store = next((Store(root) for root in roots if Store(root).studies()), None)
+    if store is None:
+        raise VitinitError(f"no records in {' or '.join(map(str, roots))}; run a study first: vitinit run smoke")
+    known = store.studies()
     runs, epochs, unread = list[Row](), list[Row](), list[str]()
-    for study in studies:
+    for study in known if asked is None else [asked] if isinstance(asked, str) else asked:
+        if study not in known:
+            raise unknown_name("study", study, known)
         contents = store.read(study)
         unread += contents.problems
         for outcomes in (contents.done, contents.failed, contents.skipped):

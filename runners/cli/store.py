@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_name
+from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.options import LOCAL, console
 
 store_app = typer.Typer(help="Folders of records: check, export, import them.", no_args_is_help=True)
@@ -58,13 +58,7 @@ def export(
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.records.export import csv_text, tables
 
-    store = Store(results)
-    studies = store.studies()
-    if not studies:
-        raise VitinitError(f"no records in {results}; run a study first, or name a folder: --results DIR")
-    if study is not None and study not in studies:
-        raise unknown_name("study", study, studies)
-    *found, unread = tables(store, [study] if study else studies)
+    *found, unread = tables(study, results)
     for name, rows in zip(("runs.csv", "epochs.csv"), found, strict=True):
         text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")
         with os_errors(f"cannot write to {out}"):
