@@ -1,4 +1,4 @@
-"""Description of a model family, so that every method works on it: data, as `families.py` has it.
+"""Description of a model family, so that every method works on it: data, as `families.json` has it.
 
 An adapter has two halves that are found apart from one another: where attention modules of a type have their weights,
 and where a model has its positions and its other parameters. Types are named by text, so that no library is imported.
@@ -7,6 +7,7 @@ and where a model has its positions and its other parameters. Types are named by
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Literal
@@ -81,6 +82,8 @@ class Attention(Description):
     """Norms and gates between the attended values and W_proj."""
     window: str = ""
     """Rows and columns of the tokens that see each other, where these have a relative position bias."""
+    pools: bool = False
+    """True where a learned query attends, and not each token: methods leave it alone."""
     gated: bool = False
     """ConViT's gated positional self-attention, whose map the module computes itself."""
 
@@ -124,9 +127,17 @@ class Adapter(Description):
     filters: bool = False
     """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
 
-    def rule(self, parameter: str) -> Rule | None:
-        """Return the rule of a parameter, by its name in the model; None where there is none."""
-        return next((rule for name, rule in self.parameters.items() if fnmatch.fnmatchcase(parameter, name)), None)
+    def rule(self, parameter: str, of_norm: bool = False) -> Rule | None:
+        """Return the rule of a parameter, by its name in the model; None where there is none.
+
+        A pattern holds for a norm only if it names it, or has the word: `*weight` means no norm.
+        """
+        module = parameter.rpartition(".")[0].rpartition(".")[2]
+        for pattern, rule in self.parameters.items():
+            named = not of_norm or "norm" in pattern.lower() or module in re.split(r"[.*?]", pattern)
+            if named and fnmatch.fnmatchcase(parameter, pattern):
+                return rule
+        return None
 
 
 def found(start: Any, path: str) -> Any:

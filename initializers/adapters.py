@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -54,10 +54,10 @@ def unregister(adapter: Adapter | str) -> None:
 def adapters() -> tuple[Adapter, ...]:
     """All adapters: registered ones, the latest first, then those of installed packages, then ours.
 
-    Raises:
-        VitinitError: a package cannot be imported, or names something else.
+    Those of a package that cannot be imported are missing.
     """
-    return (*reversed(_own.values()), *INSTALLED.entries(), *FAMILIES)
+    INSTALLED.search()
+    return (*reversed(_own.values()), *INSTALLED.known.values(), *FAMILIES)
 
 
 def _text(one: Type) -> str:
@@ -131,15 +131,26 @@ class Family:
     adapter: Adapter
 
 
+def _together(first: Adapter, *others: Adapter) -> Adapter:
+    """Return an adapter, with what further ones say of the same type where it says nothing."""
+    for other in others:
+        rules = dict(first.parameters)
+        for pattern, rule in other.parameters.items():
+            rules.setdefault(pattern, rule)
+        position, grid = first.position or other.position, first.grid or other.grid
+        first = replace(first, position=position, grid=grid, parameters=rules)
+    return first
+
+
 def families(model: nn.Module) -> list[Family]:
     """All models of a known family in a model, none inside another."""
     known: list[Family] = []
     for path, module in model.named_modules():
         if any(not family.path or path.startswith(f"{family.path}.") for family in known):
             continue
-        adapter = next((adapter for adapter in adapters() if _named(_names(type(module)), adapter.models)), None)
-        if adapter:
-            known.append(Family(path, module, adapter))
+        matches = [adapter for adapter in adapters() if _named(_names(type(module)), adapter.models)]
+        if matches:
+            known.append(Family(path, module, _together(*matches)))
     return known
 
 

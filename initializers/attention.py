@@ -153,6 +153,8 @@ class AttentionLayer:
         Where attention is in windows, B is their number and N that of their tokens. GPSA has two softmaxes,
         and gives their mixture.
         """
+        if "forward" in vars(self.module):
+            raise VitinitError(f"attention {self.name!r} has a forward of its own, set on this module: not measured")
         if self.gated:
             if self.module.rel_indices.shape[1] != inputs[0].shape[1]:
                 self.module.rel_indices = self.module.get_rel_indices(inputs[0].shape[1])
@@ -181,6 +183,8 @@ def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
         if kind:
             known.append(name)
             home = name.rpartition(".")[0]
+            if isinstance(kind, Attention) and kind.pools:
+                continue
             if isinstance(kind, str):
                 unknown.append(f"attention {name!r} ({what}): {kind}")
             else:
@@ -196,6 +200,14 @@ def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
                 f"with W_q, W_k and W_v each in rows of their own, {HELP}"
             )
     return layers, unknown
+
+
+def pooling_layers(model: nn.Module) -> list[AttentionLayer]:
+    """Attention from a learned query to tokens: bases set its matrices as what they are, methods leave it alone."""
+    kinds = ((name, module, kind_of(module)) for name, module in model.named_modules())
+    return [
+        AttentionLayer(name, module, kind) for name, module, kind in kinds if isinstance(kind, Attention) and kind.pools
+    ]
 
 
 def has_attention(model: nn.Module) -> bool:

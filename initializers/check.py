@@ -9,6 +9,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,11 +19,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitinit.initializers.adapters import layer_scales
+from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.initialize import MEANT
+from vitinit.initializers.initialize import MEANT, Meant
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import copy_of, named_tensors, refuse, usual_settings
+from vitinit.initializers.transaction import copy_of, fingerprint, named_tensors, refuse, usual_settings
 from vitinit.initializers.whole_model import classifiers, draw_normal_
 
 GIVEN, DRAWN = 16, 8
@@ -43,6 +45,8 @@ GRADIENT = 200.0
 whose stream grows 500 times, has 140."""
 FACTOR = 1.5
 """Scale by depth, as timm's BEiT and GPT-2 have it, changes from one layer to the next by up to sqrt(2)."""
+LOST, KEPT = 0.1, 0.5
+"""Mean cosine between what two blocks in a row are given: without a residual connection, and in most blocks."""
 APART = 1e-3
 """Relative change of an output that rounding cannot explain."""
 NOISE = 0.02
@@ -62,6 +66,10 @@ ADVICE = {
     "attention-uniform": "W_q and W_k of std 0.02",
     "tokens-alike": "residual connections around attention, positions that are added, a patch embedding that is not 0",
     "stream-grows": "a norm before attention and MLP, smaller ends of branches (method depth_scaled), or layer scale",
+    "no-residual": "x = x + attention(norm(x)), x = x + mlp(norm(x))",
+    "equal-layers": "call reset_parameters() of each, or vitinit.initialize(model, base='trunc_normal')",
+    "softmax-twice": "one softmax over the logits",
+    "output-alike": "look for norms, scales or embeddings that are 0",
     "unused": "use it in forward (are positions added? is a branch left out?), or remove it",
     "gradient-dead": "look for detach(), no_grad, a zero or a norm of weight 0 before or behind it, or a dead ReLU",
     "gradient-uneven": "norms before the branches, residual connections, and weights of one scale in all layers",
@@ -116,8 +124,9 @@ class Check:
 
 Found = Iterator[tuple[str, str, str]]
 """Key, where and what of warnings."""
-Logits = tuple[str, int, float, bool]
-"""Logits of a softmax: block, keys, standard deviation of a row, and whether all images have the same."""
+Logits = tuple[str, int, float, bool, bool]
+"""Logits of a softmax: block, keys, standard deviation of a row, whether all images have the same, and whether the
+rows are distributions already."""
 
 
 def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None) -> Check:
@@ -145,25 +154,30 @@ def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | N
     refuse(model)
     devices = {one.device for one in model.parameters() if one.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        return _check(copy_of(model).eval(), MEANT.get(model), images, image_size)
+        meant, tensors = MEANT.get(model, Meant({}, set(), set())), named_tensors(model)
+        kept = {name for name, value in meant.values.items() if name in tensors and fingerprint(tensors[name]) == value}
+        return _check(copy_of(model).eval(), kept, meant, images, image_size)
 
 
-def _check(model: Any, meant: set[str] | None, images: Tensor | None, size: int | None) -> Check:
+def _check(model: Any, kept: set[str], meant: Meant, images: Tensor | None, size: int | None) -> Check:
     images_BCHW = _drawn_images(model, size) if images is None else images[:GIVEN].detach().float()
     said = f"{len(images_BCHW)}{' random' * (images is None)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
-    images_BCHW = images_BCHW.to(next(model.parameters()).device)
-    streams: dict[str, tuple[float, float]] = {}
+    for parameter in model.parameters():
+        images_BCHW = images_BCHW.to(parameter.device)
+    streams: dict[str, tuple[float, float, float]] = {}
     softmaxes: list[Logits] = []
     logits = _watched(_of_batch_statistics(model), images_BCHW, streams, softmaxes)
     count = logits.shape[1]
     labels_B = torch.randint(count, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
     heads = classifiers(model)
-    found = [*_tensors(model, heads, meant or set()), *_streams(streams)]
+    found = [*_tensors(model, heads, kept, meant.untrained), *_norms(model), *_streams(streams)]
     found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
-    found += _attention(softmaxes) if meant is None else ()
+    found += _attention(softmaxes) if kept.isdisjoint(meant.attention) else ()
     _stand_in(model)
     again = _run(_of_batch_statistics(model), images_BCHW)
+    if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ALIKE):
+        found.append(("output-alike", "output", "it is the same for all images"))
     if again.requires_grad:
         F.cross_entropy(again, labels_B).backward()
     if math.isfinite(loss):
@@ -234,10 +248,13 @@ def _of_batch_statistics(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def _watched(
-    model: nn.Module, images_BCHW: Tensor, streams: dict[str, tuple[float, float]], softmaxes: list[Logits]
+    model: nn.Module, images_BCHW: Tensor, streams: dict[str, tuple[float, float, float]], softmaxes: list[Logits]
 ) -> Tensor:
-    """Return the logits of one pass; note what each block is given, and each softmax between tokens."""
-    inside = ["model"]
+    """Return the logits of one pass; note what each block is given, and each softmax between tokens.
+
+    Of tokens that is their size, the mean cosine between them, and that to what the block before was given.
+    """
+    inside, last = ["model"], [torch.empty(0)]
 
     def enter(name: str, _: Any, given: Any, named: Any) -> None:
         inside.append(name)
@@ -247,14 +264,18 @@ def _watched(
         if x.ndim == 3 and x.shape[1] > 1:
             count, total_BD = x.shape[1], F.normalize(x.float(), dim=-1).sum(1)
             cosine = (total_BD.square().sum(-1).mean() - count) / (count * (count - 1))
-            streams.setdefault(name, (float(x.float().square().mean().sqrt()), float(cosine)))
+            same = last[0].shape == x.shape
+            kept = float(F.cosine_similarity(last[0], x, dim=-1).mean()) if same else math.nan
+            streams.setdefault(name, (float(x.float().square().mean().sqrt()), float(cosine), kept))
+            last[0] = x
 
     def see(logits: Tensor, attention: Tensor, dim: int) -> None:
         if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
             rows = logits.float().masked_fill(attention < MASKED, torch.nan)
             std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
             by_place = torch.equal(logits[0], logits[-1])
-            softmaxes.append((inside[-1], logits.shape[-1], float(std.mean(-1).mean(0).max()), by_place))
+            twice = bool((logits >= 0).all()) and bool(((logits.sum(-1) - 1).abs() < 1e-3).all())
+            softmaxes.append((inside[-1], logits.shape[-1], float(std.mean(-1).mean(0).max()), by_place, twice))
 
     for name in _blocks(model):
         module = model.get_submodule(name)
@@ -285,10 +306,23 @@ def _stand_in(model: nn.Module) -> None:
             parameter.fill_(1.0)
 
 
+@torch.no_grad()
+def constant(model: nn.Module) -> bool:
+    """Return True if what the classifier is given is the same for two images; False where the model does not run."""
+    given: list[Tensor] = []
+    heads = [model.get_submodule(name) for name in classifiers(model)]
+    hooks = [head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])) for head in heads]
+    with evaluated(model, hooks), suppress(Exception):
+        out = model(_drawn_images(model, None)[:2].to(next(model.parameters())))
+        given = given or [getattr(out, "logits", out)]
+        return all(torch.allclose(*features) for features in given)
+    return False
+
+
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _tensors(model: nn.Module, heads: Collection[str], meant: set[str]) -> Found:
+def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained: set[str]) -> Found:
     """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth.
 
     Where the classifier alone is trained, nothing is said of the others: that is how a frozen model is tested.
@@ -299,18 +333,26 @@ def _tensors(model: nn.Module, heads: Collection[str], meant: set[str]) -> Found
     matrices = {
         name: parameter
         for name, parameter in model.named_parameters()
-        if max(parameter.shape, default=1) < parameter.numel() and name not in meant and not PLACES.search(name)
+        if max(parameter.shape, default=1) < parameter.numel()
+        and parameter.is_floating_point()
+        and not PLACES.search(name)
     }
     trained = [name for name, one in matrices.items() if one.requires_grad and name.rpartition(".")[0] not in heads]
     rows: dict[tuple[str, torch.Size], list[tuple[str, float]]] = defaultdict(list)
-    for name, parameter in matrices.items():
-        value = parameter.detach()
-        if trained and not parameter.requires_grad:
+    first: dict[tuple[str, Any], str] = {}
+    for name, parameter in model.named_parameters():
+        scale = not name.endswith("bias") and not PLACES.search(name) and not parameter.any()
+        if trained and not parameter.requires_grad and name not in untrained and (name in matrices or scale):
             yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
+    for name in [name for name in matrices if name not in kept]:
+        value = matrices[name].detach()
+        pattern = re.sub(r"\d+", "*", name)
+        if first.setdefault((pattern, fingerprint(value)), name) != name and len(value.unique()) > 2:
+            yield "equal-layers", name, f"it holds the numbers of {first[pattern, fingerprint(value)]}"
         if value.count_nonzero() > value.numel() / 2 and (equal := len(value) - len(value.flatten(1).unique(dim=0))):
             yield "equal-rows", name, f"{equal:,} of {len(value):,} rows are copies"
         elif value.numel() >= 64:
-            rows[re.sub(r"\d+", "*", name), value.shape].append((name, float(value.std()) + 1e-12))
+            rows[pattern, value.shape].append((name, float(value.std()) + 1e-12))
     for row in rows.values():
         for at, (name, std) in enumerate(row if len(row) > 2 else []):
             nearest = sorted(range(len(row)), key=lambda other: abs(other - at))
@@ -331,18 +373,39 @@ def _loss(logits: Tensor, loss: float) -> Found:
 
 
 def _attention(softmaxes: list[Logits]) -> Found:
-    for block, keys, std, by_place in softmaxes:
+    for block, keys, std, by_place, twice in softmaxes:
         limit = math.sqrt(2 * math.log(keys))
-        if std > limit and not by_place:
+        if twice:
+            yield "softmax-twice", block, "its logits are a softmax already: rows of positive numbers with sum 1"
+        elif std > limit and not by_place:
             what = f"standard deviation of a row of logits {std:.3g}, above sqrt(2 ln {keys}) = {limit:.3g}"
             yield "attention-too-sharp", block, what
         elif std < 1e-6:
             yield "attention-uniform", block, "all its logits are equal: neither W_q nor W_k gets a gradient"
 
 
-def _streams(streams: dict[str, tuple[float, float]]) -> Found:
-    start, usual = next((size for size, _ in streams.values()), 0.0), math.sqrt(2 * len(streams))
-    for name, (size, cosine) in streams.items():
+def _norms(model: nn.Module) -> Found:
+    """Yield the one block of a row without a norm that all others have."""
+    rows: dict[str, list[set[str]]] = defaultdict(list)
+    for block in _blocks(model):
+        inner = model.get_submodule(block).named_modules()
+        norms = {name for name, module in inner if "norm" in type(module).__name__.lower()}
+        rows[block.rpartition(".")[0]].append(norms)
+    for row, blocks in rows.items():
+        for name in sorted(set().union(*blocks)):
+            without = [number for number, norms in enumerate(blocks) if name not in norms]
+            if len(without) == 1 and len(blocks) > 2:
+                yield "odd-one-out", f"{row}.{without[0]}", f"it has no {name}, as all others in the row have"
+
+
+def _streams(streams: dict[str, tuple[float, float, float]]) -> Found:
+    start, usual = next((size for size, *_ in streams.values()), 0.0), math.sqrt(2 * len(streams))
+    between = sorted(kept for *_, kept in streams.values() if math.isfinite(kept))
+    before = ""
+    for name, (size, cosine, kept) in streams.items():
+        if kept < LOST and between[len(between) // 2] > KEPT:
+            yield "no-residual", before, f"mean cosine of its tokens with those it was given is {kept:.2g}"
+        before = name
         if 1 - cosine < ALIKE:
             yield "tokens-alike", name, "mean cosine between two tokens is 1: they hold the same"
         if size > GROWTH * usual * start > 0:

@@ -1,4 +1,4 @@
-"""Measurements of a model's attention: distance, entropy, and spectra of its weights.
+"""Measurements of a model's attention: distance and entropy.
 
 Measuring changes nothing and draws no random number.
 """
@@ -22,8 +22,7 @@ from vitinit.initializers.attention import (
     token_grid,
 )
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.report import LayerStart, Spectra
-from vitinit.initializers.threads import one_thread
+from vitinit.initializers.report import LayerStart
 
 
 @torch.no_grad()
@@ -156,40 +155,17 @@ def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
     return (maps_HNN * distances(grid).to(maps_HNN)).sum((-2, -1)) / maps_HNN.shape[-1]
 
 
-@torch.no_grad()
 def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
-    """Spectra of the attention weights of every layer and, where images are given, entropy and distance on them."""
-    found = None if images_BCHW is None else measured(model, images_BCHW)
-    entries = []
-    for number, layer in enumerate(attention_layers(model)):
-        value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
-        proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
-        query_key = spectra(layer.query_HdD.mT, layer.key_HdD.mT)
-        value_path = spectra(proj_HDd, value_HdD.mT)
-        entropy = distance = None
-        if found:
-            entropy = rounded(found.entropy[number])
-            distance = rounded(nonlocality(found.maps[number], found.grids[number]))
-        entries.append(
-            LayerStart(layer=layer.name, query_key=query_key, value_path=value_path, entropy=entropy, distance=distance)
+    """Every attention layer, with entropy and distance on images where there are some."""
+    if images_BCHW is None:
+        return [LayerStart(layer=layer.name) for layer in attention_layers(model)]
+    seen = measured(model, images_BCHW)
+    return [
+        LayerStart(layer=layer.name, entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
+        for layer, entropy_H, maps_HNN, grid in zip(
+            attention_layers(model), seen.entropy, seen.maps, seen.grids, strict=True
         )
-    return entries
-
-
-def spectra(left_HDd: Tensor, right_HDd: Tensor) -> Spectra:
-    """Compute the spectra of the products left right^T, one a head, by singular values of d x d matrices.
-
-    A singular value counts as zero below D eps times the largest, eps that of the type of the weights.
-    """
-    with one_thread():
-        triangles = (torch.linalg.qr(part.detach().cpu().double(), mode="r").R for part in (left_HDd, right_HDd))
-        left_Hdd, right_Hdd = triangles
-        values_Hd = torch.linalg.svdvals(left_Hdd @ right_Hdd.mT)
-    eps = left_HDd.shape[1] * torch.finfo(left_HDd.dtype).eps
-    rank_H = (values_Hd > eps * values_Hd[:, :1]).sum(1)
-    last_H = values_Hd.gather(1, (rank_H - 1).clamp(min=0)[:, None])[:, 0]
-    condition_H = torch.where(rank_H > 0, values_Hd[:, 0] / last_H, torch.nan)
-    return Spectra(norm=rounded(values_Hd.norm(dim=1)), rank=rank_H.tolist(), condition=rounded(condition_H))
+    ]
 
 
 def rounded(values: Any) -> Any:

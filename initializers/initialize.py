@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import combinations, takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,14 +29,24 @@ from vitinit.initializers.diagnostics import attention_input, starts
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.pseudo_input import pseudo_input
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
-from vitinit.initializers.report import Fidelity, InitReport, LayerNorms, LayerStart, PlaceboReport
-from vitinit.initializers.transaction import named_tensors, scratch
+from vitinit.initializers.report import Fidelity, InitReport, LayerNorms
+from vitinit.initializers.transaction import fingerprints, named_tensors, scratch
 
 OFFSET_RADIUS = 3
 
 
-MEANT: WeakKeyDictionary[nn.Module, set[str]] = WeakKeyDictionary()
-"""By model, tensors that the last method has changed or wants to stay untrained: no warnings of `vitinit.check`."""
+@dataclass(frozen=True)
+class Meant:
+    """What the last `vitinit.initialize` meant: no warning of `vitinit.check` while values stay as they are."""
+
+    values: dict[str, tuple[Any, ...]]
+    """Fingerprints by name of what base and method changed."""
+    attention: set[str]
+    """Those of W_q and W_k that the method changed."""
+    untrained: set[str]
+
+
+MEANT: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
 
 
 def apply(
@@ -49,19 +61,17 @@ def apply(
         VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
             modules share and need differently, or replaced more than values, or left a value that is not finite.
     """
-    for one, other in combinations(families(model), 2):
-        pairs = zip(named_tensors(one.model).items(), named_tensors(other.model).items(), strict=False)
-        if all(name == also and torch.equal(a, b) for (name, a), (also, b) in pairs):
-            raise VitinitError(
-                f"{type(model).__name__} holds equal models ({one.path!r}, {other.path!r}), as student and teacher: "
-                "initialise one of them, then copy it"
-            )
+    before = fingerprints(model)
+    if twins := _twins(model, before):
+        raise VitinitError(
+            f"{type(model).__name__} holds equal models ({twins[0]!r}, {twins[1]!r}), as student and teacher: "
+            "initialise one of them, then copy it"
+        )
     for part in parts:
         part.check(model)
     seconds, changed = 0.0, list[list[str]]()
     aim: Tensor | Aim | None = None
     for part in parts:
-        before = {name: value.clone() for name, value in named_tensors(model).items()}
         start = time.perf_counter()
         try:
             aim = part.apply(model, stream(f"init/{part.kind}"), job)
@@ -72,13 +82,15 @@ def apply(
             ) from error
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
-        shapes, now = ({(name, one.shape) for name, one in each.items()} for each in (before, named_tensors(model)))
-        if differing := shapes ^ now:
+        shapes = {(name, shape) for name, (shape, *_) in before.items()}
+        if differing := shapes ^ {(name, tensor.shape) for name, tensor in named_tensors(model).items()}:
             raise VitinitError(
                 f"{part.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of parameters "
                 "and buffers in place, as by weight.copy_(values)"
             )
-        changed.append(changed_by(part, model, before))
+        after = fingerprints(model)
+        changed.append(changed_by(part, model, before, after))
+        before = after
         for paths in shared_parameters(model) if part.kind == "method" else ():
             if not set(paths).isdisjoint(changed[-1]):
                 raise VitinitError(
@@ -90,6 +102,32 @@ def apply(
     if aim is not None and not aim.targets_LHNN.any():
         raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
     return changed, aim, seconds
+
+
+def _twins(model: nn.Module, values: Mapping[str, tuple[Any, ...]]) -> tuple[str, str] | None:
+    """Return two places with the same weights below them: two matrices at least, of more than one number.
+
+    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but models of a known family may not.
+    """
+    places, pairs = dict[Any, list[str]](), Counter[tuple[str, str]]()
+    for name, parameter in model.named_parameters():
+        if (
+            parameter.ndim > 1
+            and parameter.numel()
+            and parameter.is_floating_point()
+            and parameter.min() < parameter.max()
+        ):
+            places.setdefault(values[name], []).append(name)
+    known = [family.path for family in families(model)]
+    for names in places.values():
+        in_a_row = len({re.sub(r"\d+", "*", name) for name in names}) < len(names)
+        for pair in combinations(names, 2):
+            ends = zip(*(reversed(name.split(".")) for name in pair), strict=False)
+            shared = sum(1 for _ in takewhile(lambda end: end[0] == end[1], ends))
+            one, other = (".".join(name.split(".")[: name.count(".") + 1 - shared]) for name in pair)
+            if not in_a_row or {one, other} <= {*known}:
+                pairs[one, other] += 1
+    return next((pair for pair, count in pairs.items() if count > 1), None)
 
 
 def initialize(
@@ -124,27 +162,14 @@ def initialize(
     """
     parts = [part for part in (base, method) if part is not None]
     measure = measure and has_attention(model)
-    measuring = [0.0]
-    placebo: list[PlaceboReport] = []
-
-    def diagnose(model: nn.Module) -> list[LayerStart]:
-        start = time.perf_counter()
-        found = starts(model, images_BCHW) if measure else []
-        measuring.append(time.perf_counter() - start)
-        return found
-
     with scratch(model) as copied:
-        changed, aim, seconds = apply(
-            copied, parts, stream, replace(job or Job(), diagnose=diagnose, note=placebo.append)
-        )
+        _, aim, seconds = apply(copied, parts, stream, job or Job())
     for part in parts:
         part.freeze(model)
     layers = attention_layers(model) if measure else []
     report: dict[str, Any] = {
-        "seconds": seconds - sum(measuring),
-        "method_parameters": changed[1] if method is not None else [],
-        "placebo": placebo[0] if placebo else None,
-        "start": diagnose(model),
+        "seconds": seconds,
+        "start": starts(model, images_BCHW) if measure else [],
         "norms": [
             LayerNorms(
                 layer=layer.name,
@@ -193,7 +218,6 @@ def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
     mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
     hit_BHN = attention_BHNN.argmax(-1) == targets_HNN.argmax(-1)
     return Fidelity(
-        mse=float((attention_BHNN - targets_HNN).square().mean()),
         mass=float(mass_BHN[:, has_target_HN].mean()),
         argmax=float(hit_BHN[:, has_target_HN].float().mean()),
     )

@@ -77,6 +77,8 @@ class Registry(Generic[T]):
     order: Callable[[T], Any] | None = None
     """Sort key of entries; default: the name."""
     searched: bool = False
+    broken: BrokenFile | None = None
+    """The first entry point that cannot be used."""
     known: dict[str, T] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -118,8 +120,10 @@ class Registry(Generic[T]):
     def search(self) -> None:
         """Import the files of the packages and load the entry points, if that has not been done.
 
+        An entry point that cannot be used is kept for whoever asks for all entries, or for one that is not there.
+
         Raises:
-            BrokenFile: One of them cannot be used.
+            BrokenFile: A file of the packages cannot be used.
         """
         if self.searched:
             return
@@ -132,14 +136,24 @@ class Registry(Generic[T]):
                     for attribute, value in found.items() if self.collect else ():
                         if self.accepts(value):
                             self.put(value, f"{file.name}.{attribute}")
+        self.broken = None
         for entry in importlib.metadata.entry_points(group=self.group):
-            with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
-                self.load(entry.load(), entry.value)
-        self.searched = True
+            try:
+                with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
+                    self.load(entry.load(), entry.value)
+            except BrokenFile as error:
+                self.broken = self.broken or error
+        self.searched = self.broken is None
 
     def by_name(self) -> dict[str, T]:
-        """All entries, in their order."""
+        """All entries, in their order.
+
+        Raises:
+            BrokenFile: An entry point cannot be used.
+        """
         self.search()
+        if self.broken:
+            raise self.broken
         return dict(sorted(self.known.items(), key=lambda item: self.order(item[1]) if self.order else item[0]))
 
     def entries(self) -> list[T]:
@@ -154,7 +168,7 @@ class Registry(Generic[T]):
         """
         self.search()
         if name not in self.known:
-            raise unknown_name(self.noun, name, self.known)
+            raise self.broken or unknown_name(self.noun, name, self.known)
         return self.known[name]
 
 

@@ -24,8 +24,7 @@ from torch import Tensor, nn
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 from vitinit.initializers.plugins import INITIALIZERS, Registry, load
-from vitinit.initializers.report import LayerStart, PlaceboReport
-from vitinit.initializers.transaction import named_tensors, same
+from vitinit.initializers.transaction import named_tensors
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,6 @@ class Job:
     """Training images by their number: B x C x H x W, normalised, not augmented, on the model's device. In a run so
     many, drawn with replacement by its seed and nothing else. Of a user's larger batch so many by the seed, none twice;
     of another all of it, over and over as a whole, until these are at least so many."""
-    diagnose: Callable[[nn.Module], list[LayerStart]] = lambda model: []
-    """Measures the model as it is now, for the record alone: no parameter may depend on it."""
-    note: Callable[[PlaceboReport], None] = lambda report: None
-    """Takes a method's own report into the record."""
 
     def images(self, count: int, user: str) -> Tensor:
         """Return training images for a method that cannot do without them.
@@ -187,29 +182,30 @@ class Initializer(Parameters):
         """
 
 
-def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Tensor]) -> list[str]:
-    """Names of the parameters and buffers whose values are not those of `before` any more.
+def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Names of the parameters and buffers whose values are not those of before.
 
     Args:
         part: what has been applied.
         model: as it is now.
-        before: its `named_tensors` until then.
+        before: its `fingerprints` until then.
+        after: those of now.
 
     Raises:
         VitinitError: one that neither `touches` nor `sets` names, or that was set (by a base: any parameter) and has
             values that are not finite.
     """
-    after = named_tensors(model)
-    changed = [name for name, value in after.items() if not same(value, before[name])]
+    changed = [name for name, value in after.items() if value != before[name]]
     own = {position_name(model)} if "position" in part.sets else set()
     for layer in survey(model)[0] if part.sets else ():
         own.update(layer.names_of(*{*part.sets} - {"position"}))
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
             raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
+    tensors = named_tensors(model)
     of_base = [name for name, _ in model.named_parameters()] if part.kind == "base" else []
-    for name in (*changed, *of_base):
-        if not after[name].isfinite().all():
+    for name in dict.fromkeys((*changed, *of_base)):
+        if not tensors[name].sum().isfinite() and not tensors[name].isfinite().all():  # a sum is fast, and may overflow
             raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
     return changed
 
@@ -278,7 +274,8 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     Raises:
         VitinitError: nothing is called that, or it is of the other kind.
     """
-    cls = REGISTRY.load(load(name), name) if ":" in name else REGISTRY.by_name().get(name)
+    REGISTRY.search()
+    cls = REGISTRY.load(load(name), name) if ":" in name else REGISTRY.known.get(name)
     if cls is None:
         raise unknown_name(kind or "initializer", name, names(kind))
     if kind not in (None, cls.kind):

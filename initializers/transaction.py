@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
@@ -36,7 +37,25 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Return True where two tensors of one size have the same values; NaN equals NaN."""
-    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True))
+    if torch.equal(a, b):
+        return True
+    return a.is_floating_point() and bool(a.isnan().any()) and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+
+
+def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
+    """Return shape and sums of the bits over rows and columns: values that change or trade places change it.
+
+    It stands in for a copy of the tensor, which may be large.
+    """
+    flat, rows = tensor.detach().contiguous().flatten(), max(1, len(tensor) if tensor.ndim else 1)
+    eight_bytes = flat.numel() * flat.element_size() % (8 * rows) == 0  # sums of whole words are ten times as fast
+    bits_RC = flat.view(torch.int64 if eight_bytes else torch.uint8).view(rows, -1)
+    return tensor.shape, *(tuple(bits_RC.sum(dim, dtype=torch.int64).tolist()) for dim in (0, 1))
+
+
+def fingerprints(model: nn.Module) -> dict[str, tuple[Any, ...]]:
+    """Return the fingerprint of every parameter and buffer by name."""
+    return {name: fingerprint(tensor) for name, tensor in named_tensors(model).items()}
 
 
 @contextmanager
@@ -51,15 +70,8 @@ def scratch(model: nn.Module) -> Iterator[Any]:
     refuse(model)
     with usual_settings(model):
         copied = copy_of(model)
-        before = {name: tensor.clone() for name, tensor in named_tensors(copied).items()}
         yield copied
-        now = named_tensors(copied)
-        new = {
-            name: _rounded(name, value, before[name], now[name])
-            for name, value in named_tensors(model).items()
-            if not same(before[name], now[name])
-        }
-        _write(named_tensors(model), new)
+        _write(named_tensors(model), named_tensors(copied))
 
 
 def copy_of(model: nn.Module) -> Any:
@@ -77,33 +89,46 @@ def copy_of(model: nn.Module) -> Any:
         raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
 
 
-def _rounded(name: str, original: Tensor, before: Tensor, new: Tensor) -> Tensor:
+def _rounded(name: str, original: Tensor, new: Tensor) -> Tensor:
     """Return the value in the type of the original; entries that did not change keep their digits."""
     rounded = new.to(original.dtype)
-    if original.is_floating_point() and (new.isfinite() & ~rounded.isfinite()).any():
+    if rounded.dtype != new.dtype and (new.isfinite() & ~rounded.isfinite()).any():
         dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
         given = f"numbers up to {float(new.abs().max()):g}"
         raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
-    return torch.where(new == before, original, rounded) if original.dtype == torch.float64 else rounded
+    return torch.where(new == original.to(new.dtype), original, rounded) if original.dtype == torch.float64 else rounded
 
 
 @torch.no_grad()
 def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
-    """Write, compare, and on any error put everything back: parameters, or elements of one, may share their memory."""
-    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    """Write what differs, compare, and on any error put everything back: tensors may share their memory.
+
+    Of each tensor that is written the copy gives way to the values of before, so that all takes the memory once.
+    """
+    old: dict[str, Tensor] = {}
     try:
-        for name, value in new.items():
-            tensors[name].copy_(value)
+        memory = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
+        expected = {}
         for name, tensor in tensors.items():
-            if isinstance(tensor, nn.Parameter) and not same(tensor, new.get(name, before[name])):
+            value = tensor
+            if not same(tensor.to(new[name].dtype), new[name]):
+                value, old[name] = _rounded(name, tensor, new[name]), tensor.detach().clone()
+                tensor.copy_(value)
+            shared = memory[tensor.untyped_storage().data_ptr()] > 1 or not tensor.is_contiguous()
+            if isinstance(tensor, nn.Parameter) and shared:
+                expected[name] = fingerprint(value)
+            if value is not tensor:
+                new[name].data = value = tensor.new_empty(0)
+        for name, held in expected.items():
+            if fingerprint(tensors[name]) != held:
                 raise VitinitError(
                     f"{name!r} is another view of numbers of another parameter, as a transposed one: give it memory "
                     "of its own"
                 )
     except BaseException as error:
-        for name in reversed(new):
+        for name in reversed(old):
             with suppress(RuntimeError):
-                tensors[name].copy_(before[name])
+                tensors[name].copy_(old[name])
         if isinstance(error, RuntimeError):  # elements of one are the same number in memory, as after expand
             raise VitinitError(f"a parameter cannot be written to: {error}") from error
         raise

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Normal, Rule, found
 from vitinit.initializers.adapters import Family, families, layer_scales
-from vitinit.initializers.attention import HELP, AttentionLayer, survey
+from vitinit.initializers.attention import AttentionLayer, pooling_layers, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 from vitinit.initializers.threads import one_thread
@@ -27,7 +26,10 @@ def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> N
 
 
 def draw_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
-    """Fill with N(0, std^2)."""
+    """Fill with N(0, std^2); with 0, drawing nothing, where std is 0."""
+    if not std:
+        tensor.zero_()
+        return
     tensor.copy_(torch.empty(tensor.shape).normal_(0.0, std, generator=generator))
 
 
@@ -58,13 +60,11 @@ def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
         draw_uniform_(module.bias, bound, generator)
 
 
-Draw = Callable[[torch.Generator], object]
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
 """Tensors that are drawn before all others: the rule, and the name in timm."""
-REST = len(FIRST)
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
-"""In a model that no adapter knows."""
+"""Where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
 """By the names that the parameters of norms have."""
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
@@ -106,7 +106,7 @@ def places(model: nn.Module) -> dict[str, Place]:
             mlp = MLP.search(name)
             role: Role = "other" if mlp is None else "mlp_in" if mlp[1] == "1" else "mlp_out"
             found[name] = Place("head" if name in heads else role)
-    for layer in survey(model)[0]:
+    for layer in (*survey(model)[0], *pooling_layers(model)):
         for part in ("query", "key", "value", "proj"):
             place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.kind, part).of, layer.heads)
             found |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
@@ -130,12 +130,48 @@ def classifiers(model: nn.Module) -> set[str]:
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
     """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
     last = name.rpartition(".")[2]
+    of_norm = isinstance(module, NORMS) or (parameter.ndim == 1 and "norm" in type(module).__name__.lower())
     rule: Rule | None = TIMM.get(last)
     for family in known:
         if name.startswith(f"{family.path}.") or not family.path:
-            rule = family.adapter.rule(name.removeprefix(f"{family.path}."))
-    of_norm = isinstance(module, NORMS) or (parameter.ndim == 1 and "norm" in type(module).__name__.lower())
+            told = family.adapter.rule(name.removeprefix(f"{family.path}."), of_norm and last in NORM)
+            rule = rule if told is None else told
     return NORM.get(last) if rule is None and of_norm else rule
+
+
+def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
+    """Return the call that registers rules which leave or start these parameters as a library would."""
+    rules: dict[str, str] = {}
+    for name, parameter in unknown.items():
+        *_, home, last = "", *name.split(".")
+        pattern = name if "." not in name else f"*.{last}" if home.isdigit() else f"*{home}.{last}"
+        rules[pattern] = "'keep'"  # which is never wrong where the library has set it
+        if re.search(r"layer_?scale|res_?scale|gamma|lambda|(^|\.)ls_?\d", pattern):
+            rules[pattern] = "'layer_scale'"
+        elif parameter.ndim > 1 and re.search(r"pos(?!t)", pattern) and not re.search(r"rel|bias", pattern):
+            rules[pattern] = "'position'"
+        elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", pattern):
+            rules[pattern] = "vitinit.Normal(0.02)"
+    cls, told = type(model), ", ".join(f"{pattern!r}: {rule}" for pattern, rule in rules.items())
+    return (
+        f"vitinit.register(vitinit.Adapter(name={cls.__name__!r}, models=('{cls.__module__}.{cls.__qualname__}',), "
+        f"parameters={{{told}}}))"
+    )
+
+
+def _visits(model: nn.Module) -> Iterator[tuple[str, nn.Module, dict[str, nn.Parameter]]]:
+    """Yield path, module and the parameters of its own that neither a module before has nor an attention layer.
+
+    Layer scales are left out, and W_q, W_k and W_v, which a base sets as one matrix.
+    """
+    layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
+    done = {id(parameter) for parameter in layer_scales(model)}
+    for path, module in model.named_modules():
+        for part in layers[path].kind.qkv if path in layers else ():
+            done |= {id(found(module, part.weight)), id(found(module, part.bias))}
+        own = {name: one for name, one in module.named_parameters(recurse=False) if one.numel() and id(one) not in done}
+        done |= {id(parameter) for parameter in own.values()}
+        yield path, module, own
 
 
 class WholeModel(Initializer):
@@ -144,10 +180,16 @@ class WholeModel(Initializer):
     A convolution counts as the Linear from all that it sees at once to its output channels.
     """
 
-    kind: ClassVar[Literal["base", "method"]] = "base"
-    touches: ClassVar[tuple[str, ...]] = ("*",)
+    kind = "base"
+    touches = ("*",)
     every_linear_alike: ClassVar[bool] = False
     """True where a Linear is drawn in one way, whatever it is for."""
+    fused: ClassVar[bool] = False
+    """True where W_q, W_k and W_v are drawn as one matrix."""
+    mlp_bias_std: ClassVar[float] = 0.0
+    """Standard deviations, of a normal distribution; 0: the number 0."""
+    position_std: ClassVar[float] = 0.02
+    class_token_std: ClassVar[float] = 0.0
 
     @abstractmethod
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
@@ -155,11 +197,11 @@ class WholeModel(Initializer):
 
     def matrices(self, place: Place) -> int:
         """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
-        return place.matrices
+        return 1 if self.fused else place.matrices
 
     def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
         """Set a bias."""
-        bias_O.zero_()
+        draw_normal_(bias_O, self.mlp_bias_std if place.role in ("mlp_in", "mlp_out") else 0.0, generator)
 
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Set weight and bias of one convolution, as of a Linear."""
@@ -168,19 +210,30 @@ class WholeModel(Initializer):
         module.weight.copy_(weight_OI.view(module.weight.shape))
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set a learned position embedding (`pos_embed`) to N(0, 0.02^2), a class token (`cls_token`) to 0."""
-        if name == "pos_embed":
-            draw_normal_(parameter, 0.02, generator)
-        else:
-            parameter.zero_()
+        """Set a learned position embedding (`pos_embed`) or a class token (`cls_token`)."""
+        draw_normal_(parameter, self.position_std if name == "pos_embed" else self.class_token_std, generator)
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
-        list(self._draws(model))
-        for unknown in () if self.every_linear_alike else survey(model)[1]:
+        known = families(model)
+        unknown = {
+            f"{path}.{name}".lstrip("."): parameter
+            for path, module, own in _visits(model)
+            for name, parameter in own.items()
+            if not (isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"))
+            and _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known) is None
+        }
+        if unknown and not getattr(model, BY_NAME, False):
+            more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            raise VitinitError(
+                f"base {self.name!r} has no rule for the parameter {next(iter(unknown))!r}{more}; say how each starts: "
+                f"{_advice(model, unknown)}"
+            )
+        attention = survey(model)[1]
+        if attention and not self.every_linear_alike:
             raise VitinitError(
                 f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are (kaiming_uniform and trunc_normal "
-                f"set every Linear alike): {unknown}"
+                f"set every Linear alike): {attention[0]}"
             )
 
     def notes(self, model: nn.Module) -> list[str]:
@@ -194,7 +247,7 @@ class WholeModel(Initializer):
         if fixed:
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
         convolutions = [module.weight.numel() for module in model.modules() if isinstance(module, Convolution)]
-        share = sum(convolutions) / sum(parameter.numel() for parameter in model.parameters())
+        share = sum(convolutions) / max(1, sum(parameter.numel() for parameter in model.parameters()))
         if share > 0.5:
             remarks.append(
                 f"{share:.0%} of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike"
@@ -208,48 +261,41 @@ class WholeModel(Initializer):
         Class token and position embedding are drawn first, then the rest in the order of the modules; W_q, W_k and W_v
         as one matrix, whether they are one or three.
 
-        Raises:
-            VitinitError: the model has a parameter that no rule covers.
+        What no rule covers stays: `check` refuses it, but in a model that a grid has by its name.
         """
-        for _, draw in sorted(self._draws(model), key=lambda draw: draw[0]):
-            draw(generator)
-
-    def _draws(self, model: nn.Module) -> Iterator[tuple[int, Draw]]:
-        """Each with its place in the order. What no rule covers stays in a model by name, and is refused in others."""
-        known, at = families(model), places(model)
+        known, roles, visits = families(model), places(model), list(_visits(model))
         layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
-        done = {id(parameter) for parameter in layer_scales(model)}
-        for path, module in model.named_modules():
-            layer = layers.get(path)
-            if layer:
-                done |= {id(found(module, name)) for part in layer.kind.qkv for name in (part.weight, part.bias)}
-            own = {name: one for name, one in module.named_parameters(recurse=False) if id(one) not in done}
-            done |= {id(parameter) for parameter in own.values()}
-            if isinstance(module, nn.Linear) and own:
-                place, tied = at[path], torch.empty_like(module.weight)
-                rows = [module.out_features // place.matrices] * place.matrices
-                yield REST, partial(self.fill, own.pop("weight", tied), own.pop("bias", None), rows, place)
-            elif isinstance(module, Convolution) and "weight" in own:
-                yield REST, partial(self.convolution, module)
-                own = {name: one for name, one in own.items() if name not in ("weight", "bias")}
+        rules = {
+            parameter: _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known)
+            for path, module, own in visits
+            for name, parameter in own.items()
+        }
+        for embedding, name in FIRST.items():
+            for parameter, rule in rules.items():
+                if rule == embedding and (parameter.requires_grad or rule != "position"):
+                    self.embedding(name, parameter, generator)
+        for path, module, own in visits:
+            weight, bias = own.get("weight"), own.get("bias")
+            if isinstance(module, nn.Linear) and not module.in_features and bias is not None:
+                bias.zero_()
+            elif isinstance(module, nn.Linear) and (weight is not None or bias is not None):
+                drawn = torch.empty_like(module.weight) if weight is None else weight  # None: that of a Linear before
+                matrices = roles[path].matrices
+                self.fill(drawn, bias, [module.out_features // matrices] * matrices, roles[path], generator)
+            elif isinstance(module, Convolution) and weight is not None:
+                self.convolution(module, generator)
             elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-                yield REST, partial(lambda norm, _: norm.reset_running_stats(), module)
+                module.reset_running_stats()
             for name, parameter in own.items():
-                full = f"{path}.{name}".lstrip(".")
-                rule = _rule_of(full, parameter, module, known)
-                if rule is None and not getattr(model, BY_NAME, False):
-                    raise VitinitError(
-                        f"base {self.name!r} has no rule for the parameter {full!r}; {HELP}, with `parameters` that "
-                        f"say how it starts, as {{'*{name}': 0.0}}"
-                    )
-                if rule in FIRST and (parameter.requires_grad or rule != "position"):
-                    yield list(FIRST).index(rule), partial(self.embedding, FIRST[rule], parameter)
-                elif isinstance(rule, Normal):
-                    yield REST, partial(draw_normal_, parameter, rule.std)
+                rule = rules[parameter]
+                if isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"):
+                    continue
+                if isinstance(rule, Normal):
+                    draw_normal_(parameter, rule.std, generator)
                 elif isinstance(rule, float):
-                    yield REST, partial(lambda one, number, _: one.fill_(number), parameter, rule)
-            if layer:
-                yield REST, partial(self._joined, layer)
+                    parameter.fill_(rule)
+            if path in layers:
+                self._joined(layers[path], generator)
 
     def fill(
         self, weight: Tensor, bias: Tensor | None, rows: list[int], place: Place, generator: torch.Generator

@@ -233,10 +233,15 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    from vitinit.initializers.initialize import MEANT, apply, on_pseudo_input
+    from vitinit.initializers.adapters import families
+    from vitinit.initializers.attention import survey
+    from vitinit.initializers.check import constant
+    from vitinit.initializers.families import FAMILIES
+    from vitinit.initializers.initialize import MEANT, Meant, apply, on_pseudo_input
     from vitinit.initializers.registry import Job, build_named
     from vitinit.initializers.streams import stream
-    from vitinit.initializers.transaction import named_tensors, same, scratch
+    from vitinit.initializers.transaction import fingerprint, named_tensors, same, scratch
+    from vitinit.initializers.whole_model import classifiers
 
     if method is None and base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
@@ -256,7 +261,6 @@ def initialize(
         asked["method"] = {**named, **params}
     parts = [build_named(named, kind) for kind, named in asked.items()]
     with scratch(model) as copied:
-        before = {name: tensor.detach().clone() for name, tensor in named_tensors(model).items()}
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         remarks = []
@@ -274,19 +278,27 @@ def initialize(
         untrained = tuple(n for n, one in own if one.requires_grad and not copied.get_parameter(n).requires_grad)
         after = named_tensors(copied)
         changes = tuple(
-            Change(name, tuple(old.shape), *(float(one.detach().cpu().double().norm()) for one in (old, after[name])))
-            for name, old in before.items()
+            Change(name, tuple(old.shape), _norm(old), _norm(after[name]))
+            for name, old in named_tensors(model).items()
             if not same(old.to(after[name].dtype), after[name])
         )
-    norms = [one for one in changes if one.name.endswith("weight") and len(one.shape) == 1]
-    if zeros := [one.name for one in norms if one.before == 0]:
-        remarks.append(f"norms that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
+        queries_and_keys = {name for layer in survey(copied)[0] for name in layer.names_of("query", "key")}
+        heads = {f"{name}.weight" for name in classifiers(copied)}
+        if base is not None and any(known.adapter not in FAMILIES for known in families(copied)) and constant(copied):
+            remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
+    weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
+    if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:
+        remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
     for module in model.modules() if base is not None else ():
         if hasattr(module, "base_model_prefix"):  # of transformers, which draws anew what has no mark in a larger model
             for inner in module.modules():
                 vars(inner)["_is_hf_initialized"] = True
-    if method is not None:
-        MEANT[model] = {*changed[-1], *untrained}
+    now = named_tensors(model)
+    MEANT[model] = Meant(
+        values={name: fingerprint(now[name]) for names in changed for name in names},
+        attention=queries_and_keys.intersection(changed[-1] if method is not None else ()),
+        untrained={*untrained},
+    )
     described = {part.kind: {"name": part.name, **part.model_dump(mode="json")} for part in parts}
     return Report(
         model=type(model).__name__,
@@ -301,6 +313,10 @@ def initialize(
         remarks=tuple(remarks),
         called=tuple(f"{kind}: {_call(named)}" for kind, named in asked.items()),
     )
+
+
+def _norm(tensor: Tensor) -> float:
+    return float(tensor.detach().cpu().abs().double().norm())  # of complex numbers too
 
 
 def _named(kind: str, given: Any) -> Mapping[str, Any]:

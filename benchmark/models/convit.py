@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
@@ -22,10 +21,10 @@ class ConViT(Transformer):
     that looked one token to the right does so at every image size.
     """
 
-    label: ClassVar[str] = "ConViT"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["convit"]
-    dense: ClassVar[bool] = True
-    usual_qkv_bias: ClassVar[bool] = False
+    label = "ConViT"
+    presets = PRESETS["convit"]
+    dense = True
+    usual_qkv_bias = False
 
     arch: Literal["convit"] = "convit"
     gpsa_layers: Count

@@ -5,8 +5,7 @@ The paper has them with patch 2 at 32 pixels, the larger one with kernel_size 5 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from vitinit.benchmark.fields import Count, Rate
 from vitinit.benchmark.models.family import PRESETS, ModelSpec
@@ -18,9 +17,9 @@ if TYPE_CHECKING:
 class ConvMixer(ModelSpec):
     """Blocks of a depthwise convolution, which mixes tokens, and one of size 1, which mixes channels."""
 
-    label: ClassVar[str] = "ConvMixer"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["convmixer"]
-    dense: ClassVar[bool] = True
+    label = "ConvMixer"
+    presets = PRESETS["convmixer"]
+    dense = True
 
     arch: Literal["convmixer"] = "convmixer"
     drop_rate: Rate = 0.0

@@ -35,7 +35,7 @@ class NamedModel(BaseModelSpec):
     Bases and methods apply as far as the adapters know its modules (`initializers/adapters/`).
     """
 
-    by_name: ClassVar[bool] = True
+    by_name = True
     key: ClassVar[str]
     """Field that holds the name, and that a grid gives in place of `arch`."""
 
@@ -96,8 +96,8 @@ class TimmModel(NamedModel):
     Defaults are timm's; a record holds its version.
     """
 
-    label: ClassVar[str] = "timm model"
-    key: ClassVar[str] = "timm"
+    label = "timm model"
+    key = "timm"
 
     arch: Literal["timm"] = "timm"
     timm: Annotated[str, Field(pattern=r"^\w+$")]
@@ -140,8 +140,8 @@ class PythonModel(NamedModel):
     `image_size`. What it returns takes B x 3 x S x S and gives B x classes.
     """
 
-    label: ClassVar[str] = "Python model"
-    key: ClassVar[str] = "python"
+    label = "Python model"
+    key = "python"
 
     arch: Literal["python"] = "python"
     python: str

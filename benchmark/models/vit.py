@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -69,9 +68,9 @@ class ViT(Transformer):
     methods leave them there.
     """
 
-    label: ClassVar[str] = "ViT"
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS["vit"]
-    dense: ClassVar[bool] = True
+    label = "ViT"
+    presets = PRESETS["vit"]
+    dense = True
 
     arch: Literal["vit"] = "vit"
     position: Literal["sincos", "learned"] = "sincos"

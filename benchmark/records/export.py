@@ -20,10 +20,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
     **dict.fromkeys(("history", "sessions", "probes", "masked", "correct"), True),
-    "init": {
-        **dict.fromkeys(("method_parameters", "norms", "offset_maps", "start"), True),
-        "placebo": {"treated", "method", "matched", "weights"},
-    },
+    "init": {"norms", "offset_maps", "start"},
 }
 """Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""
 
@@ -90,6 +87,6 @@ def _row(outcome: Outcome) -> Row:
     else:
         row["reason"] = f"{outcome.error}: {outcome.message}"
     row |= flatten(outcome.model_dump(mode="json", exclude=LEFT_OUT))
-    for group in ("method", "init.pseudo_input", "init.real_images", "init.placebo"):
+    for group in ("method", "init.pseudo_input", "init.real_images"):
         row.pop(group, None)  # here only where there is none; otherwise its fields are columns of their own
     return row

@@ -289,7 +289,7 @@ class RunRecord(_Outcome):
 
     def without_times(self, **options: Any) -> dict[str, Any]:
         """The record less its times: what a run that was killed and resumed has in common with one that was not."""
-        times = ["written", "seconds", "sessions", "cached", "gpu_usage", "images_per_s"]
+        times = ["written", "seconds", "sessions", "gpu_usage", "images_per_s"]
 
         def rest(value: Any) -> Any:
             if isinstance(value, dict):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
@@ -24,7 +22,7 @@ class IdInit(WholeModel):
     convolution is the Linear from all that it sees. A learned position embedding is N(0, 0.02^2), the class token 0.
     """
 
-    name: ClassVar[str] = "idinit"
+    name = "idinit"
 
     tau: PositiveFloat = 1.0
     eps: PositiveFloat = 1e-6

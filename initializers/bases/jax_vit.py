@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,8 @@ class JaxVit(WholeModel):
     deviation smaller by the square root of 2, and logits half the size. Its position embedding is N(0, 0.02^2).
     """
 
-    name: ClassVar[str] = "jax_vit"
+    name = "jax_vit"
+    mlp_bias_std = 1e-6
 
     qkv: Literal["per_matrix", "fused"] = "per_matrix"
     head_bias: float = 0.0
@@ -51,9 +52,9 @@ class JaxVit(WholeModel):
 
     def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
         """0; of an MLP N(0, 1e-6^2); of the head as asked."""
-        bias_O.fill_(self.head_bias if place.role == "head" else 0.0)
-        if place.role in ("mlp_in", "mlp_out"):
-            draw_normal_(bias_O, 1e-6, generator)
+        super().bias(bias_O, fan_in, place, generator)
+        if place.role == "head":
+            bias_O.fill_(self.head_bias)
 
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Flax's `lecun_normal`, bias 0."""
@@ -65,7 +66,4 @@ class JaxVit(WholeModel):
 
     def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
         """Position embedding N(0, 1 / D), class token 0."""
-        if name == "pos_embed":
-            draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
-        else:
-            parameter.zero_()
+        draw_normal_(parameter, parameter.shape[-1] ** -0.5 if name == "pos_embed" else 0.0, generator)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,12 +19,9 @@ class KaimingUniform(WholeModel):
     N(0, 0.02^2) and the class token 0, as timm leaves them in that mode.
     """
 
-    name: ClassVar[str] = "kaiming_uniform"
-    every_linear_alike: ClassVar[bool] = True
-
-    def matrices(self, place: Place) -> int:
-        """W_q, W_k and W_v have one fan_in."""
-        return 1
+    name = "kaiming_uniform"
+    every_linear_alike = True
+    fused = True
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """U(+-1/sqrt(fan_in))."""

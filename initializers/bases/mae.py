@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import PositiveFloat
 from torch import Tensor
@@ -13,7 +11,6 @@ from vitinit.initializers.whole_model import (
     Convolution,
     Place,
     WholeModel,
-    draw_normal_,
     draw_trunc_normal_,
     draw_xavier_uniform_,
     pytorch_default_,
@@ -31,13 +28,11 @@ class Mae(WholeModel):
     Trap. The fused W_q, W_k and W_v count as one matrix, which makes them smaller by the square root of 2 than in JAX.
     """
 
-    name: ClassVar[str] = "mae"
+    name = "mae"
+    fused = True
+    class_token_std = 0.02
 
     head_std: PositiveFloat = 2e-5
-
-    def matrices(self, place: Place) -> int:
-        """W_q, W_k and W_v together."""
-        return 1
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Xavier uniform; the head trunc-normal."""
@@ -50,7 +45,3 @@ class Mae(WholeModel):
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
         pytorch_default_(module, generator)
         draw_xavier_uniform_(module.weight, generator)
-
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """N(0, 0.02^2)."""
-        draw_normal_(parameter, 0.02, generator)

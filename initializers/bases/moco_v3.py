@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
-
 import torch
 from torch import Tensor
 
 from vitinit.initializers.registry import register
-from vitinit.initializers.whole_model import Place, WholeModel, draw_normal_, draw_xavier_uniform_
+from vitinit.initializers.whole_model import Place, WholeModel, draw_xavier_uniform_
 
 
 @register
@@ -22,14 +20,9 @@ class MocoV3(WholeModel):
     Trap. timm's `weight_init="moco"` leaves the patch embedding as PyTorch has it.
     """
 
-    name: ClassVar[str] = "moco_v3"
-
-    stop_grad_conv1: Literal[False] = False
+    name = "moco_v3"
+    class_token_std = 1e-6
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Xavier uniform."""
         draw_xavier_uniform_(weight_OI, generator)
-
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Position embedding N(0, 0.02^2), class token N(0, 1e-6^2)."""
-        draw_normal_(parameter, 0.02 if name == "pos_embed" else 1e-6, generator)

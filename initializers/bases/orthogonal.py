@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -23,7 +23,7 @@ class Orthogonal(WholeModel):
     orthogonal.
     """
 
-    name: ClassVar[str] = "orthogonal"
+    name = "orthogonal"
 
     qkv: Literal["per_matrix", "fused", "per_head"] = "per_matrix"
     """Orthogonal matrices: W_q, W_k and W_v each, all three as one, or one a head (heads then overlap)."""

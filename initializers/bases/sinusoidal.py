@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ class Sinusoidal(WholeModel):
     Traps. Of a square matrix row n - i is minus row i, so that its rank is n / 2 - 1, and W_q = W_k = W_v.
     """
 
-    name: ClassVar[str] = "sinusoidal"
+    name = "sinusoidal"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""

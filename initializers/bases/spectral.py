@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +21,7 @@ class Spectral(WholeModel):
     Trap. The paper's learning rates by layer are no matter of initialisation: this is half of its recipe.
     """
 
-    name: ClassVar[str] = "spectral"
+    name = "spectral"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Set a matrix of spectral norm sqrt(outputs / inputs)."""

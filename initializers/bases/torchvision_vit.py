@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +12,6 @@ from vitinit.initializers.whole_model import (
     Convolution,
     Place,
     WholeModel,
-    draw_normal_,
     draw_trunc_normal_,
     draw_uniform_,
     draw_xavier_uniform_,
@@ -32,11 +30,9 @@ class TorchvisionVit(WholeModel):
     square root of 2 than in JAX.
     """
 
-    name: ClassVar[str] = "torchvision_vit"
-
-    def matrices(self, place: Place) -> int:
-        """W_q, W_k and W_v together."""
-        return 1
+    name = "torchvision_vit"
+    fused = True
+    mlp_bias_std = 1e-6
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Xavier uniform; W_proj as PyTorch has it; the head 0."""
@@ -46,12 +42,6 @@ class TorchvisionVit(WholeModel):
             draw_uniform_(weight_OI, weight_OI.shape[1] ** -0.5, generator)
         else:
             draw_xavier_uniform_(weight_OI, generator)
-
-    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
-        """0; of an MLP N(0, 1e-6^2)."""
-        bias_O.zero_()
-        if place.role in ("mlp_in", "mlp_out"):
-            draw_normal_(bias_O, 1e-6, generator)
 
     def convolution(self, module: Convolution, generator: torch.Generator) -> None:
         """Trunc-normal of variance 1 / fan_in, bias 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -13,7 +13,6 @@ from vitinit.initializers.whole_model import (
     Convolution,
     Place,
     WholeModel,
-    draw_normal_,
     draw_trunc_normal_,
     pytorch_default_,
 )
@@ -32,14 +31,12 @@ class TruncNormal(WholeModel):
     no fan_in: it keeps 0.02, which is also what `kaiming_uniform` gives it.
     """
 
-    name: ClassVar[str] = "trunc_normal"
-    every_linear_alike: ClassVar[bool] = True
+    name = "trunc_normal"
+    every_linear_alike = True
+    fused = True
+    class_token_std = 1e-6
 
     std: PositiveFloat | Literal["kaiming"] = 0.02
-
-    def matrices(self, place: Place) -> int:
-        """W_q, W_k and W_v have one standard deviation."""
-        return 1
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Trunc-normal."""
@@ -55,4 +52,4 @@ class TruncNormal(WholeModel):
         if name == "pos_embed":
             draw_trunc_normal_(parameter, 0.02 if self.std == "kaiming" else self.std, generator)
         else:
-            draw_normal_(parameter, 1e-6, generator)
+            super().embedding(name, parameter, generator)

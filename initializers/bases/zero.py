@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ class Zero(WholeModel):
     in its middle; the head as any weight. A learned position embedding is N(0, 0.02^2), the class token 0.
     """
 
-    name: ClassVar[str] = "zero"
+    name = "zero"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
         """Draws nothing."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.whole_model import singular_vectors
 
 
@@ -23,9 +21,9 @@ class Conditioned(Initializer):
     the first d channels. The norm of a head's W_q is sqrt(d), two to four times that of a trunc normal of 0.02.
     """
 
-    name: ClassVar[str] = "conditioned"
+    name = "conditioned"
 
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
+    sets = ("query", "key", "value")
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries and keys, and values of another width than keys."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
@@ -29,8 +29,8 @@ class ConvFilters(Initializer):
     Biases of these filters are U(+-1/f). Everything else keeps its base.
     """
 
-    name: ClassVar[str] = "conv_filters"
-    touches: ClassVar[tuple[str, ...]] = ("*.fn.0.weight", "*.fn.0.bias")
+    name = "conv_filters"
+    touches = ("*.fn.0.weight", "*.fn.0.bias")
 
     filter: Literal["random", "impulse", "box", "gaussian"] = "impulse"
     frozen: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import PositiveFloat, model_validator
@@ -29,8 +29,8 @@ class ConvitGpsa(Initializer):
     trained stays at `gate` 0. At one seed all of them start from the same base and the same class token.
     """
 
-    name: ClassVar[str] = "convit_gpsa"
-    touches: ClassVar[tuple[str, ...]] = (
+    name = "convit_gpsa"
+    touches = (
         "*.v.weight",
         "*.pos_proj.weight",
         "*.pos_proj.bias",
@@ -70,6 +70,13 @@ class ConvitGpsa(Initializer):
         heads = gpsa[0].num_heads
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
+
+        rows, columns = token_grid(model)
+        if rows != columns:
+            raise VitinitError(
+                f"method 'convit_gpsa': timm's ConViT takes its tokens for a square, and these are {rows} x {columns}; "
+                "choose square images"
+            )
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude the gates, or all of the GPSA layers, from training, as the switches say."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
 
 import torch
 from pydantic import PositiveFloat
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers, seen_grids
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.whole_model import draw_normal_
 
 
@@ -28,8 +27,8 @@ class CriticalScale(Initializer):
     base. The head's width d drops out only where attention divides by sqrt(d).
     """
 
-    name: ClassVar[str] = "critical_scale"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key")
+    name = "critical_scale"
+    sets = ("query", "key")
 
     beta: PositiveFloat = 1.0
     """Standard deviation of the logits in units of sqrt(ln N)."""

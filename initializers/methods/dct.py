@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 
 
 @register
@@ -23,9 +23,9 @@ class Dct(Initializer):
     Trap. In the Swin code released with the paper, the start is overwritten by the model's own initialisation.
     """
 
-    name: ClassVar[str] = "dct"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value")
-    deterministic: ClassVar[bool] = True
+    name = "dct"
+    sets = ("query", "key", "value")
+    deterministic = True
 
     matrix: Literal["query", "key", "value"] = "key"
     """The paper sets one of them and has results for each; its best are mostly those of the key."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers, family
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 
 
 @register
@@ -21,9 +21,9 @@ class DepthScaled(Initializer):
     does, from general knowledge). Biases keep their base, like all else.
     """
 
-    name: ClassVar[str] = "depth_scaled"
-    sets: ClassVar[tuple[Part, ...]] = ("proj", "mlp_out")
-    deterministic: ClassVar[bool] = True
+    name = "depth_scaled"
+    sets = ("proj", "mlp_out")
+    deterministic = True
 
     rule: Literal["fix_init", "gpt2"] = "fix_init"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
 
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -30,15 +29,14 @@ class Lsuv(Initializer):
     stream grows like the root of twice the depth.
     """
 
-    name: ClassVar[str] = "lsuv"
-    touches: ClassVar[tuple[str, ...]] = ("*.weight", "*.bias")
+    name = "lsuv"
+    touches = ("*.weight", "*.bias")
 
     images: PositiveInt = 64
     """Training images in the batch."""
     tolerance: PositiveFloat = 0.1
     tries: NonNegativeInt = 10
     """A layer is corrected at most once more than this, as in the authors' code."""
-    center: Literal[False] = False
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention that does not call its Linears, so that nobody sees what they give."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import AttentionLayer, attention_layers
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.threads import one_thread
 
 
@@ -29,8 +31,8 @@ class Mimetic(Initializer):
     0.40, not 0.70, at d = 64 and D = 192.
     """
 
-    name: ClassVar[str] = "mimetic"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "mlp_in")
+    name = "mimetic"
+    sets = ("query", "key", "value", "proj", "mlp_in")
 
     alpha_qk: NonNegativeFloat = 0.7
     beta_qk: NonNegativeFloat = 0.7
@@ -63,6 +65,12 @@ class Mimetic(Initializer):
                     f"method 'mimetic': {type(model).__name__} normalises queries and keys ({layer.name}), so that "
                     "W_q^T W_k has no size of its own; parts='vo' sets W_v and W_proj alone"
                 )
+            rows, width = layer.value_DD.shape
+            if self.parts != "qk" and self.vproj_order == "released" and rows != width:
+                raise VitinitError(
+                    f"method 'mimetic': vproj_order='released' needs a square W_v, and that of {layer.name} is "
+                    f"{rows} x {width}; vproj_order='product' sets any"
+                )
             between = [path for path in layer.kind.before_proj if found(layer.module, path) is not None]
             if self.parts != "qk" and between:
                 raise VitinitError(
@@ -73,29 +81,32 @@ class Mimetic(Initializer):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
-        with one_thread():
+        with one_thread(), ThreadPoolExecutor() as pool:
             for layer in attention_layers(model):
                 if self.mlp_mean:
                     next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)
-                self._apply_to(layer, generator)
+                # a thread draws nothing: `factors` does where the rank is larger than the width
+                wide = max(layer.query_HdD.shape[1], len(layer.value_DD)) > layer.value_DD.shape[1]
+                solve = map if wide else pool.map
+                goals = self._goals(layer, generator)
+                *heads, value = solve(lambda goal: factors(goal[0], goal[1], generator) if goal else None, goals)
+                for number, pair in enumerate(heads):
+                    if pair:
+                        layer.query_HdD[number].copy_(pair[0].T)
+                        layer.key_HdD[number].copy_(pair[1])
+                if value:
+                    left, right = value if self.vproj_order == "released" else (value[0].T, value[1].T)
+                    layer.value_DD.copy_(left)
+                    layer.proj_DD.copy_(right)
 
-    def _apply_to(self, layer: AttentionLayer, generator: torch.Generator) -> None:
-        _, features, width = layer.query_HdD.shape
-        identity = torch.eye(width)
-        for query_dD, key_dD in zip(layer.query_HdD, layer.key_HdD, strict=True):
-            noise_DD = self._noise(width, generator)
-            if self.parts != "vo":
-                left, right = factors(self.alpha_qk * noise_DD + self.beta_qk * identity, features, generator)
-                query_dD.copy_(left.T)
-                key_dD.copy_(right)
-        noise_DD = self._noise(width, generator)
-        if self.parts != "qk":
-            goal_DD = self.alpha_vproj * noise_DD - self.beta_vproj * identity
-            left, right = factors(goal_DD, len(layer.value_DD), generator)
-            if self.vproj_order == "product":
-                left, right = left.T, right.T
-            layer.value_DD.copy_(left)
-            layer.proj_DD.copy_(right)
+    def _goals(self, layer: AttentionLayer, generator: torch.Generator) -> Iterator[tuple[Tensor, int] | None]:
+        """Yield product and rank for W_q^T W_k of each head, then for the value path; None for what stays."""
+        heads, features, width = layer.query_HdD.shape
+        for _ in range(heads):
+            goal_DD = self.alpha_qk * self._noise(width, generator) + self.beta_qk * torch.eye(width)
+            yield None if self.parts == "vo" else (goal_DD, features)
+        goal_DD = self.alpha_vproj * self._noise(width, generator) - self.beta_vproj * torch.eye(width)
+        yield None if self.parts == "qk" else (goal_DD, len(layer.value_DD))
 
 
 def factors(product_DD: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

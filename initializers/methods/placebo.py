@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, field_validator
@@ -18,16 +17,15 @@ from vitinit.initializers.attention import (
     AttentionLayer,
     attention_layers,
     evaluated,
-    has_attention,
     position_name,
     seen_grids,
+    survey,
 )
 from vitinit.initializers.diagnostics import between_tokens, entropies, measured
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by, register
-from vitinit.initializers.report import MatchedEntropy, PlaceboReport
 from vitinit.initializers.threads import one_thread
-from vitinit.initializers.transaction import named_tensors, same
+from vitinit.initializers.transaction import fingerprint, fingerprints, named_tensors
 
 IMAGES = 64
 """Training images that attention entropy is matched on."""
@@ -52,11 +50,11 @@ class Placebo(Initializer):
 
     What is no weight of two or more dimensions (biases, gates, embeddings) stays as the method set it, and a weight
     that the method leaves at its base stays there; W_q of a layer counts as one, also where a method sets some heads
-    only. The record says which, and holds the start of both.
+    only.
     """
 
-    name: ClassVar[str] = "placebo"
-    touches: ClassVar[tuple[str, ...]] = ("*",)
+    name = "placebo"
+    touches = ("*",)
     """No more than the method's own, which `apply` looks at: nothing else is written to."""
 
     of: dict[str, Any] = Field({"name": "mimetic"}, validate_default=True)
@@ -98,12 +96,12 @@ class Placebo(Initializer):
         images_BCHW = None
         if self.keep == "entropy":
             images_BCHW = job.images(IMAGES, "method 'placebo': keep 'entropy'")
-        before = deepcopy(model)
+        before, views = fingerprints(model), [fingerprint(weight.view) for weight in _weights(model)]
         aim = self.method.apply(model, generator, job)
-        changed = changed_by(self.method, model, named_tensors(before))
-        both = zip(_weights(before), _weights(model), strict=True)
-        weights = [new for old, new in both if not same(old.view, new.view)]
-        start, of_method = job.diagnose(model), [weight.view.clone() for weight in weights]
+        changed_by(self.method, model, before, fingerprints(model))
+        both = zip(views, _weights(model), strict=True)
+        weights = [weight for view, weight in both if fingerprint(weight.view) != view]
+        of_method = [weight.view.clone() for weight in weights]
         entropy_L = measured(model, images_BCHW).entropy if images_BCHW is not None else []
 
         treat, word = TREATMENTS.get(self.keep, (_gaussian, "gaussian"))
@@ -116,18 +114,8 @@ class Placebo(Initializer):
                 f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
                 f"{word}, which would be no control"
             )
-        matched = [] if images_BCHW is None else _match(model, images_BCHW, entropy_L, weights)
-        replaced = {weight.tensor for weight in weights}
-        job.note(
-            PlaceboReport(
-                of=self.of,
-                keep=self.keep,
-                treated={weight.label: word for weight in weights}
-                | {name: "kept" for name in changed if name not in replaced},
-                method=start,
-                matched=matched,
-            )
-        )
+        if images_BCHW is not None:
+            _match(model, images_BCHW, entropy_L, weights)
         return aim
 
 
@@ -148,7 +136,7 @@ class _Weight:
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
     found: list[_Weight] = []
-    for layer in attention_layers(model) if has_attention(model) else []:
+    for layer in survey(model)[0]:
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
         for part, index, view, turns in (
@@ -194,14 +182,11 @@ def orthogonal(size: int, generator: torch.Generator) -> Tensor:
     return q * r.diagonal().sign()
 
 
-def _match(
-    model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]
-) -> list[MatchedEntropy]:
+def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]) -> None:
     """Scale W_q and W_k, as far as they are among `weights`, until every layer has this mean entropy on the images.
 
     One pass from the input on: a layer is scaled when the images reach it, and goes on with its new weights.
     """
-    matched: list[MatchedEntropy] = []
 
     def scale(layer: AttentionLayer, target: float, tokens: int, _: Any, inputs: tuple[Any, ...], named: Any) -> None:
         parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
@@ -212,14 +197,13 @@ def _match(
                 part.copy_(scale * start)
             return float(entropies(between_tokens(layer.attention(*inputs, **named), tokens)).mean())
 
-        factor, reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
         if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
                 f"{reached:.4g} nats and the method's {target:.4g}, and no scale of W_q and W_k that it sets brings "
                 "them together; keep 'spectrum' or 'norm'"
             )
-        matched.append(MatchedEntropy(layer=layer.name, scale=factor, method=target, placebo=reached))
 
     hooks = [
         layer.module.register_forward_pre_hook(
@@ -229,11 +213,10 @@ def _match(
     ]
     with evaluated(model, hooks):
         model(images_BCHW)
-    return matched
 
 
-def _solved(entropy: Callable[[float], float], target: float, uniform: float, trials: int) -> tuple[float, float]:
-    """A scale at which the entropy is close to the target, and the entropy there, which was asked for last.
+def _solved(entropy: Callable[[float], float], target: float, uniform: float, trials: int) -> float:
+    """The entropy, close to the target, at the scale that was asked for last.
 
     Bisection: attention is flattest at 0, and its entropy falls as the scale rises.
     """
@@ -246,4 +229,4 @@ def _solved(entropy: Callable[[float], float], target: float, uniform: float, tr
         if abs(found - target) <= close:
             break
         low, high = (scale, high) if found > target else (low, scale)
-    return scale, found
+    return found

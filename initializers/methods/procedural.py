@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -37,8 +37,8 @@ class Procedural(Initializer):
     and seed. Its bits depend on processor and number of threads, as those of any training do. Dropout is off.
     """
 
-    name: ClassVar[str] = "procedural"
-    touches: ClassVar[tuple[str, ...]] = ("*",)
+    name = "procedural"
+    touches = ("*",)
 
     kinds: PositiveInt = 64
     """Kinds of bracket."""

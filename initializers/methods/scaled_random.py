@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import PositiveFloat
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.whole_model import draw_uniform_
 
 
@@ -24,8 +22,8 @@ class ScaledRandom(Initializer):
     tokens, for W_proj, too, whatever it reads.
     """
 
-    name: ClassVar[str] = "scaled_random"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "mlp_in", "mlp_out")
+    name = "scaled_random"
+    sets = ("query", "key", "value", "proj", "mlp_in", "mlp_out")
 
     scale: PositiveFloat = 0.5
     """Standard deviation in units of 1 / sqrt(D)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import nn
@@ -27,9 +25,9 @@ class WhitenedPatches(Initializer):
     their base. An eigenvector's largest entry is positive, so that its sign does not depend on the machine.
     """
 
-    name: ClassVar[str] = "whitened_patches"
-    touches: ClassVar[tuple[str, ...]] = ("*.weight",)
-    deterministic: ClassVar[bool] = True
+    name = "whitened_patches"
+    touches = ("*.weight",)
+    deterministic = True
 
     images: PositiveInt = 256
     """Training images whose patches are read."""

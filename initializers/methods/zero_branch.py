@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 
 
 @register
@@ -23,9 +21,9 @@ class ZeroBranch(Initializer):
     (res-post-norm, Swin V2), it multiplies the first gradients by 1 / sqrt(eps), for the variance there is 0.
     """
 
-    name: ClassVar[str] = "zero_branch"
-    sets: ClassVar[tuple[Part, ...]] = ("proj", "proj_bias", "mlp_out")
-    deterministic: ClassVar[bool] = True
+    name = "zero_branch"
+    sets = ("proj", "proj_bias", "mlp_out")
+    deterministic = True
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention without an MLP in its block."""

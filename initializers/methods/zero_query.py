@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 from torch import nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Job, Part, register
+from vitinit.initializers.registry import Initializer, Job, register
 
 
 @register
@@ -21,9 +19,9 @@ class ZeroQuery(Initializer):
     Trap. What is added to the logits stays: relative position biases, and ConViT's gated positions.
     """
 
-    name: ClassVar[str] = "zero_query"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "query_bias")
-    deterministic: ClassVar[bool] = True
+    name = "zero_query"
+    sets = ("query", "query_bias")
+    deterministic = True
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries, which are no zeros where W_q nearly is: its gradient would be huge."""

@@ -105,7 +105,6 @@ def done(
             "dataset": {"train": trained, "test": tested, "classes": 10, "checksum": "0" * 64},
             "init": {
                 "seconds": 0.5,
-                "method_parameters": [],
                 "norms": [{"layer": "blocks.0", "query": [1.0], "key": [1.0]}],
                 "real_images": {"mse": 0.01, "mass": 0.5, "argmax": 0.9},
                 "images": 64,

@@ -75,7 +75,7 @@ def reference_run(**parts: object) -> RunSpec:
 def test_every_field_counts(part: str) -> None:
     """Each value of a field is another run."""
     content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
-    for field in KINDS[part].model_fields:
+    for field in KINDS[part].model_fields.keys() - {"home"}:  # where a path begins, which is no identity
         base = {**content, **TOGETHER.get((part, field), {})}
         runs = [reference_run(**{part: base})]
         for value in VALUES:

@@ -1,4 +1,4 @@
-"""The start of a run in its record: spectra against numpy on whole products, attention and fidelity by formulas."""
+"""The start of a run in its record: attention and fidelity by formulas."""
 
 from __future__ import annotations
 
@@ -17,22 +17,6 @@ from vitinit.initializers.diagnostics import each_attention, starts
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize, offset_maps
 from vitinit.initializers.report import InitReport
-
-
-def test_spectra_are_those_of_the_products() -> None:
-    m, eps = applied(model(CONVIT), "kaiming_uniform"), 48 * np.finfo(np.float32).eps  # gated layers and a plain one
-    for layer, found in zip(m.blocks, starts(m, None), strict=True):
-        attn, heads = layer.attn, CONVIT.heads
-        parts = [attn.qk, attn.v] if hasattr(attn, "qk") else [attn.qkv]
-        stacked = np.concatenate([f64(part.weight) for part in parts])
-        query, key, value = stacked.reshape(3, heads, -1, 48)
-        proj = f64(attn.proj.weight).reshape(48, heads, -1).transpose(1, 0, 2)
-        for entry, products in ((found.query_key, query.transpose(0, 2, 1) @ key), (found.value_path, proj @ value)):
-            values = np.linalg.svd(products, compute_uv=False)
-            assert entry.rank == [int((v > eps * v[0]).sum()) for v in values] == [12] * heads
-            assert entry.norm == pytest.approx(np.linalg.norm(products, axis=(1, 2)), rel=1e-5)
-            assert entry.condition == pytest.approx(values[:, 0] / values[:, 11], rel=1e-5)
-        assert found.entropy is found.distance is None, "there were no images"
 
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
@@ -95,13 +79,11 @@ def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
     pseudo = attention(F.layer_norm(m.pos_embed.double(), (48,)), False)
     real = attention(block.norm1(m._pos_embed(m.patch_embed(given))).double(), True)
     for found, attention_BHNN in ((report.pseudo_input, pseudo), (report.real_images, real)):
-        assert found.mse == pytest.approx(float((attention_BHNN - targets).square().mean()), rel=1e-3)
         assert found.mass == pytest.approx(float((attention_BHNN * targets).sum(-1)[:, has].mean()), rel=1e-3)
         hits = (attention_BHNN.argmax(-1) == targets.argmax(-1))[:, has].double()
         assert found.argmax == pytest.approx(float(hits.mean()), abs=0.02)
     assert report.images == 3
     np.testing.assert_allclose(report.offset_maps, offset_maps(real.mean(0), (8, 8), 3), atol=2e-5)
     assert report.norms[0].query == pytest.approx(weight_3HdD[0].norm(dim=(1, 2)).tolist())
-    assert set(report.method_parameters) == {"blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight"}
     assert report.seconds > 0
     assert InitReport.model_validate_json(report.model_dump_json()) == report

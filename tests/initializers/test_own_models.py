@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -127,9 +128,32 @@ def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts() -> 
     m = nn.Sequential(norm("offset"), norm("scale"), more)
     refused(m, r"no rule for the parameter '0\.offset'", base="kaiming_uniform")
     refused(nn.Sequential(more), r"no rule for the parameter '0\.sigma'", base="kaiming_uniform")
-    with registered("ours", models=(nn.Sequential,), parameters={"0.offset": 0.5, "*.scale": 0.25, "*sigma": 2.0}):
+    with registered("ours", models=(nn.Sequential,), parameters={"0.offset": 0.5, "1.scale": 0.25, "*": 2.0}):
         vitinit.initialize(m, base="kaiming_uniform")
     assert [m[0].offset.tolist(), m[1].scale.tolist(), more.sigma.item()] == [[0.5] * 8, [0.25] * 8, 2]
+    with registered("ours", models=(nn.Sequential,), parameters={"*": 0.0}):
+        alive = nn.Sequential(norm("scale"), more)
+        vitinit.initialize(alive, base="kaiming_uniform")
+    assert alive[0].scale.tolist() == [1] * 8, "a pattern that does not name a norm"
     norms = nn.Sequential(*map(norm, ("weight", "gamma", "g", "scale", "bias", "beta")))
     vitinit.initialize(norms, base="kaiming_uniform")
     assert [parameter.mean().item() for parameter in norms.parameters()] == [1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["vit_base_patch16_siglip_224", "cait_xxs24_224", "xcit_nano_12_p16_224"])
+def test_the_advice_of_an_error_leads_to_a_model_that_tells_images_apart(name: str) -> None:
+    small = {"depth": 2, "embed_dim": 48, "num_heads": 4, "img_size": 64, "num_classes": 3}
+    m = importlib.import_module("timm").create_model(name, **small)
+    try:
+        vitinit.initialize(m, base="trunc_normal")
+    except vitinit.VitinitError as error:
+        call = str(error).partition("say how each starts: ")[2]
+        adapter = eval(call, {"vitinit": vitinit})
+        try:
+            assert vitinit.initialize(m, base="trunc_normal").remarks == ()
+        finally:
+            vitinit.unregister(adapter)
+    features = m.forward_features(torch.randn(2, 3, 64, 64))
+    assert (features[0] - features[1]).abs().max() > 1e-3
+    for name, parameter in m.named_parameters():
+        assert parameter.any() or name.endswith("bias") or "cls_token" in name, name

@@ -52,8 +52,12 @@ def test_a_base_sets_a_block_that_is_repeated() -> None:
 def test_a_student_and_its_teacher_stay_equal() -> None:
     student = tiny()
     both = nn.ModuleDict({"net": student, "ema": copy.deepcopy(student)})
+    student.extra = nn.Parameter(torch.ones(3, 3))
     refused(both, r"equal models \('net', 'ema'\)", "mimetic")
     vitinit.initialize(both["net"], "mimetic")
+    online = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(9, 3))
+    refused(nn.ModuleDict({"online": online, "target": copy.deepcopy(online)}), "'online', 'target'", **BASE)
+    vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
 
 
 def test_an_empty_buffer_and_whole_numbers_are_no_trouble() -> None:
@@ -90,8 +94,9 @@ def test_fixed_positions_stay_and_a_base_says_it_whatever_else_it_says() -> None
     assert vitinit.initialize(fixed, base="zero").remarks == (said,)
     assert torch.equal(fixed.pos_embed, kept)
     said = "fixed positions (requires_grad is False) are left as they are: a.pos_embed, b.pos_embed"
-    both = nn.ModuleDict({"a": fixed, "b": copy.deepcopy(fixed)})
-    both["b"].head.bias.data += 1
+    both = nn.ModuleDict({"a": tiny(), "b": tiny()})
+    for model in both.values():
+        model.pos_embed.requires_grad_(False)
     assert vitinit.initialize(both, **BASE).remarks == (f"base trunc_normal: {said}",)
 
 
@@ -148,7 +153,7 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
     assert len(ends) == 8
     assert vitinit.initialize(resnet, **BASE).remarks == (
         "base trunc_normal: 96% of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike",
-        f"norms that began at 0, as at the end of branches, are no longer: {', '.join(ends)}",
+        f"weights that began at 0, as at the end of branches, are no longer: {', '.join(ends)}",
     )
 
 

@@ -52,7 +52,7 @@ def measured(row: str, seed: int, images_BCHW: torch.Tensor) -> dict[str, Any]:
         lambda name: stream(seed, name),
         images_BCHW,
     )
-    init = report.model_dump(mode="json", exclude={"offset_maps", "method_parameters"})
+    init = report.model_dump(mode="json", exclude={"offset_maps"})
     print(f"{row}, seed {seed}: real images {init['real_images']['mass']:.3f}", flush=True)
     return {"row": row, "seed": seed, "model": fields, "params": params, "init": init}
 

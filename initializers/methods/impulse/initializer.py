@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
@@ -14,7 +14,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
 from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.pseudo_input import PseudoInput, made_up
-from vitinit.initializers.registry import Aim, Initializer, Job, Part, register
+from vitinit.initializers.registry import Aim, Initializer, Job, register
 from vitinit.initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
 
 
@@ -38,8 +38,8 @@ class Impulse(Initializer):
     counts (`control`). At one seed, offsets and what the solver starts from are the same in all of them.
     """
 
-    name: ClassVar[str] = "impulse"
-    sets: ClassVar[tuple[Part, ...]] = ("query", "key", "value", "proj", "position")
+    name = "impulse"
+    sets = ("query", "key", "value", "proj", "position")
 
     kernel_size: StrictInt = 3
     """Odd; 3 and 5 in the papers."""

@@ -43,8 +43,8 @@ def assert_same_spectrum(a: np.ndarray, b: np.ndarray) -> None:
 
 
 @METHODS
-def test_spectra_stay_the_weights_go_and_the_record_holds_the_start_of_both(of: dict[str, Any]) -> None:
-    (m, alone), (placebo_m, without) = made(of), made(of, "spectrum")
+def test_spectra_stay_and_the_weights_go(of: dict[str, Any]) -> None:
+    (m, _), (placebo_m, _) = made(of), made(of, "spectrum")
     method, rotated = weights(m), weights(placebo_m)
     for a, b in zip(method, rotated, strict=True):
         assert_same_spectrum(a, b)
@@ -53,15 +53,6 @@ def test_spectra_stay_the_weights_go_and_the_record_holds_the_start_of_both(of: 
     assert_same_spectrum(np.swapaxes(q, 1, 2) @ k, np.swapaxes(rq, 1, 2) @ rk)
     assert_same_spectrum(p @ v, rp @ rv)
     assert_same_spectrum((p @ v).sum(0), (rp @ rv).sum(0))  # the value path of the layer
-    assert without.placebo.method == alone.start
-    assert (without.placebo.of["name"], without.placebo.keep) == (of["name"], "spectrum")
-    treated = {f"blocks.{i}.attn: W_{w}": "rotated" for i in (0, 1) for w in ("q", "k", "v", "proj")}
-    assert without.placebo.treated == treated
-    assert without.placebo.weights == [], "these are all of attention, so `method` and `start` have them"
-    for old, new in zip(alone.start, without.start, strict=True):
-        for one, other in ((old.query_key, new.query_key), (old.value_path, new.value_path)):
-            assert other.norm == pytest.approx(one.norm, rel=1e-5)
-            assert other.rank == one.rank
 
 
 def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
@@ -99,11 +90,8 @@ def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: dict[str, A
     wanted, found = entropies(method), entropies(matched)
     assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
     assert all(abs(a - b) > 0.02 * b for a, b in zip(entropies(unmatched), wanted, strict=True)), "or it was equal"
-    entries = matched.placebo.matched
-    assert [entry.layer for entry in entries] == ["blocks.0.attn", "blocks.1.attn"]
-    assert [entry.method for entry in entries] == pytest.approx(wanted, rel=1e-4)
-    assert [entry.placebo for entry in entries] == pytest.approx(found, rel=1e-4)
-    for layer, entry in enumerate(entries):
+    for layer in (0, 1):
         for part, (ours, norm_alone) in enumerate(zip(weights(m, layer), weights(only_norm, layer), strict=True)):
-            # as `norm`, W_q and W_k times the scale
-            np.testing.assert_allclose(ours, norm_alone * (entry.scale if part < 2 else 1), rtol=1e-5)
+            scale = np.linalg.norm(ours) / np.linalg.norm(norm_alone)
+            assert part < 2 or scale == pytest.approx(1), "as `norm`, W_q and W_k times one number"
+            np.testing.assert_allclose(ours, norm_alone * scale, rtol=1e-5)
