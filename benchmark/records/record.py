@@ -288,8 +288,8 @@ class RunRecord(_Outcome):
         return self
 
     def without_times(self, **options: Any) -> dict[str, Any]:
-        """The record less its times: what a run that was killed and resumed has in common with one that was not."""
-        times = ["written", "seconds", "sessions", "gpu_usage", "images_per_s"]
+        """The record less times and files: what one that was killed and resumed shares with one that was not."""
+        times = ["written", "seconds", "sessions", "gpu_usage", "images_per_s", "files", "stamp"]
 
         def rest(value: Any) -> Any:
             if isinstance(value, dict):

@@ -144,7 +144,7 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         then: the record as read from its file, so that a field of before its time is known from one that is None.
         now: its repetition.
     """
-    apart = {"execution", "environment", "files", "edited"}
+    apart = {"execution", "environment", "edited"}
     recorded, repeated = _leaves(then.without_times(exclude_unset=True, exclude=apart)), _leaves(now.without_times())
     pairs = {path: (value, repeated.get(path, "nothing")) for path, value in recorded.items()}
     different = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
