@@ -44,8 +44,8 @@ def set_aside() -> Iterator[Path]:
         return
     also = os.environ.get(ALSO_KEPT, "").split()
     kept = {name: os.environ[name] for name in os.environ if name in (*KEPT, *also)}
-    scratch = os.environ["TMPDIR"] if "TMPDIR" in also else "/tmp"  # its length is that of paths in messages
-    with tempfile.TemporaryDirectory(prefix="vitinit-", dir=scratch, ignore_cleanup_errors=True) as name:
+    # not in TMPDIR: the length of a path decides where lines are folded, and if it can be a socket's
+    with tempfile.TemporaryDirectory(prefix="vitinit-", dir="/tmp", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         for new in ("home", "tmp", "bin"):
             (folder / new).mkdir()

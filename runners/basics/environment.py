@@ -63,20 +63,19 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         git: why commit and dirty are not known in a checkout; absent elsewhere.
     """
     found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
+    if not (root / ".git").exists():  # that of somebody else around it says nothing
+        return found
 
     def git(*arguments: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
 
     try:
-        # Installed into an environment that lies in somebody else's repository, its commit would say nothing of ours.
-        git("ls-files", "--error-unmatch", "--", Path(__file__).resolve().relative_to(ROOT).as_posix())
         found["commit"] = git("rev-parse", "HEAD").strip()
         changed = git("status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES)
         found["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
     except (OSError, subprocess.CalledProcessError):
-        if (root / ".git").exists():  # a folder of another user, or no git on this machine
-            found["git"] = "git status fails in this checkout"
+        found["git"] = "git status fails in this checkout"  # it is another user's, or there is no git on this machine
     return found
 
 

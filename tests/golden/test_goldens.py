@@ -21,7 +21,9 @@ CLI = [" ".join(["tests.golden.cli", *NAMES[share::SHARES]]) for share in range(
 PAGES = "vitinit.analysis.pages --results results/reference --check"
 
 
-@pytest.mark.parametrize("module", ["tests.golden.weights", *CLI, "tests.golden.analysis", PAGES])
+@pytest.mark.parametrize(
+    "module", ["tests.golden.weights", *CLI, "tests.golden.analysis", pytest.param(PAGES, id="pages")]
+)
 def test_it_is_what_it_was(module: str) -> None:
     command = [sys.executable, "-m", *module.split()]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
