@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from vitinit.benchmark.records.store import weights_path
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.machine import lacks_compiler
 from vitinit.runners.basics.setting import Execution, check_execution
@@ -34,7 +33,7 @@ def test_twenty_steps_agree_with_eager_ones_and_a_resumed_run_is_bitwise_the_sam
     for where in (eager, whole, stopped):
         carry_out(cell, where, Stop())
     assert_same(whole, stopped, cell)
-    first, second = (torch.load(weights_path(at.root, at.study, cell.run_id)) for at in (eager, whole))
+    first, second = (torch.load(at.root / f"faults/weights/{cell.run_id}.pt") for at in (eager, whole))
     torch.testing.assert_close(first, second, rtol=0, atol=1e-5)
     assert any(not torch.equal(first[name], second[name]) for name in first), "nothing was compiled"
 
