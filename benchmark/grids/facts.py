@@ -27,7 +27,7 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 
     What lies in files and packages of others is found out anew, and all of it where torch is imported anyway.
     """
-    key, facts = json.dumps([find_out.__name__, given], sort_keys=True, default=str), _known()
+    key, facts = f"{find_out.__name__} {given!r}", _known()
     if facts is None or re.search(r"\w:\w", key):
         return find_out(*given)
     if key not in facts:

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from torch import Tensor
 
 from vitinit.initializers.registry import Job, Parameters
-from vitinit.initializers.targets import target_matrices, token_positions
+from vitinit.initializers.targets import target_keys, target_matrices, token_positions
 from vitinit.initializers.threads import one_thread
 
 
@@ -52,29 +52,53 @@ class Gradient(Parameters):
         return torch.stack([query_HDd, key_HdD.mT]).mul_(bound)
 
     def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
-        """W_q and W_k, both layers x heads x d x D."""
+        """W_q and W_k, both layers x heads x d x D.
+
+        The gradient of softmax and squared error is worked out on paper. With A the attention and a its entry at a
+        query's target, that of the logits is A * (A - s) - a H, times a constant, where s = sum of A^2 - a.
+        """
         pseudo_ND, features = problem.pseudo_ND, problem.features
         layers, heads = problem.positions_LHN2.shape[:2]
-        weights_D2LHd = problem.draws_L.permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND).requires_grad_()
-        query_DLHd, key_DLHd = weights_D2LHd.detach().unbind(1)
-        norm_L11 = query_DLHd.norm(dim=0).mean(dim=(1, 2))[:, None, None]
-        optimizer = torch.optim.Adam([weights_D2LHd], lr=self.lr, fused=True)
+        tokens, width = pseudo_ND.shape
+        start_D2LHd = problem.draws_L.permute(3, 1, 0, 2, 4).contiguous().to(pseudo_ND)
+        weights = start_D2LHd.flatten().requires_grad_()
+        weights.grad = torch.zeros_like(weights)
+        value_D2LHd, gradient_DW = weights.detach().view_as(start_D2LHd), weights.grad.view(width, -1)
+        norm_L11 = start_D2LHd[:, 0].norm(dim=0).mean(dim=(1, 2))[:, None, None]
+        optimizer = torch.optim.Adam([weights], lr=self.lr, fused=True)
+
         basis_Nr, pseudo_rD = _factors(pseudo_ND)
-        targets_XNN = target_matrices(problem.grid, problem.positions_LHN2.flatten(0, 1)).to(pseudo_ND)
+        rank = len(pseudo_rD)
+        has_target_XN1, target_XN1 = (
+            part.to(pseudo_ND.device)[..., None]
+            for part in target_keys(problem.grid, problem.positions_LHN2.flatten(0, 1))
+        )
+        scale = features**-0.5
+        constant = scale * 2 / (heads * tokens**2)
+        heads_X = layers * heads
+        gradient_r2Xd = pseudo_ND.new_empty(rank, 2, heads_X, features)
+        attention_XNN = pseudo_ND.new_empty(heads_X, tokens, tokens)
         for step in range(self.steps):
             if step % self.renormalize_every == 0:
+                query_DLHd, key_DLHd = value_D2LHd[:, 0], value_D2LHd[:, 1]
                 query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
                 key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
                 job.progress(step, self.steps)
-            with torch.enable_grad():
-                both_r2Xd = (pseudo_rD @ weights_D2LHd.flatten(1)).view(-1, 2, layers * heads, features)
-                query_Xrd, key_Xrd = both_r2Xd.permute(1, 2, 0, 3)
-                attention_XNN = _spread(features**-0.5 * query_Xrd @ key_Xrd.mT, basis_Nr).softmax(-1)
-                error = (attention_XNN - targets_XNN).square().sum() / (heads * len(pseudo_ND) ** 2)
-                error.backward()
+            both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
+            query_Xrd, key_Xrd = both_2Xrd
+            logits_XNN = _spread(scale * query_Xrd @ key_Xrd.mT, basis_Nr)
+            torch.softmax(logits_XNN, -1, out=attention_XNN)
+            on_target_XN1 = attention_XNN.gather(-1, target_XN1).mul_(has_target_XN1)
+            shift_XN1 = torch.linalg.vector_norm(attention_XNN, dim=-1, keepdim=True).square_().sub_(on_target_XN1)
+            torch.sub(attention_XNN, shift_XN1, out=logits_XNN).mul_(attention_XNN)  # from here on their gradient
+            logits_XNN.scatter_add_(-1, target_XN1, on_target_XN1.neg_())
+            inner_Xrr = _gather(logits_XNN, basis_Nr).mul_(constant)
+            gradient_r2Xd[:, 0] = (inner_Xrr @ key_Xrd).transpose(0, 1)
+            gradient_r2Xd[:, 1] = (inner_Xrr.mT @ query_Xrd).transpose(0, 1)
+            torch.mm(pseudo_rD.T, gradient_r2Xd.view(rank, -1), out=gradient_DW)
             optimizer.step()
-            optimizer.zero_grad()
-        return query_DLHd.permute(1, 2, 3, 0), key_DLHd.permute(1, 2, 3, 0)
+        query_LHdD, key_LHdD = value_D2LHd.permute(1, 2, 3, 4, 0)
+        return query_LHdD, key_LHdD
 
 
 def _factors(pseudo_ND: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -97,6 +121,13 @@ def _spread(inner_Xrr: Tensor, basis_Nr: Tensor | None) -> Tensor:
     if basis_Nr is None:
         return inner_Xrr
     return ((basis_Nr @ inner_Xrr).flatten(0, 1) @ basis_Nr.T).view(-1, len(basis_Nr), len(basis_Nr))
+
+
+def _gather(outer_XNN: Tensor, basis_Nr: Tensor | None) -> Tensor:
+    """B^T G B for every G, X x r x r."""
+    if basis_Nr is None:
+        return outer_XNN
+    return basis_Nr.T @ (outer_XNN.flatten(0, 1) @ basis_Nr).view(len(outer_XNN), *basis_Nr.shape)
 
 
 class Svd(Parameters):
