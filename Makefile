@@ -15,7 +15,7 @@ GO_ON := --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-gpu results test docs check format lock \
-  slurm-up slurm-down clean goldens compare-goldens
+  slurm-up slurm-down clean
 
 help: ## This list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
@@ -46,9 +46,9 @@ bench-standard: setup ## The standard protocol, a day; can be resumed
 bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(ALL_OF) catalogue-small-tuning $(GO_ON) && $(ALL_OF) catalogue-small $(GO_ON)
 bench-speed: setup ## Speed of loaders and augmentation
-	PYTHONPATH=. $(BIN)/python tests/scale/speed.py --only loaders jpegs
+	PYTHONPATH=. $(BIN)/python tests/scale/speed.py loaders jpegs
 bench-gpu: setup ## On a CUDA GPU, four minutes: steps, loaders, runs at once
-	PYTHONPATH=. $(BIN)/python tests/scale/speed.py --out results/reference/speed
+	PYTHONPATH=. $(BIN)/python tests/scale/speed.py loaders steps together jpegs
 results: setup ## Pages of the committed studies, from records
 	$(BIN)/python -m analysis.pages --results results/reference
 
@@ -64,14 +64,9 @@ test-faults: setup ## Kill, race, damage and starve runs, with a report
 test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
 	$(PYTEST) tests/initializers tests/benchmark
 test-gpu: setup ## On a CUDA GPU, three minutes: bits, loaders, compile, memory
-	@PYTHONPATH=. $(BIN)/python tests/scale/speed.py --only missing
+	@PYTHONPATH=. $(BIN)/python tests/scale/speed.py
 	$(PYTEST) -n 0 -ra -m slow tests/slow
 
-REV := a9861da4
-goldens: setup ## Bits of training, with the code of REV, on this machine; minutes
-	$(BIN)/python -m tests.golden.made make --rev $(REV)
-compare-goldens: setup ## The same with the code here: every difference
-	$(BIN)/python -m tests.golden.made compare --rev $(REV)
 
 docs: $(VENV)/.with-docs ## Texts and docstrings as a site: site/index.html
 	@rm -rf site
