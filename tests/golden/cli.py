@@ -22,7 +22,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points, version
 from pathlib import Path
 
-from tests.surroundings import BIN, ROOT, programs, set_aside
+from tests.surroundings import BIN, FOLDER, ROOT, programs, set_aside
 from vitinit.runners.basics import environment
 
 TRANSCRIPTS = Path(__file__).with_name("cli")
@@ -68,7 +68,7 @@ def shell(command: str, given: str = "") -> str:
 
 def transcript(commands: list[str]) -> str:
     """Return what a terminal shows of them."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=os.environ[FOLDER]) as name:  # lines are folded by the length of a path
         folder = Path(name)
         shutil.copytree(TRANSCRIPTS / "files", folder, dirs_exist_ok=True)
         (folder / "results").mkdir()

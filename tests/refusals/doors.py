@@ -157,8 +157,10 @@ def answer(door: str, given: Any) -> dict[str, Any]:
         for name, text in FILES.items():
             (Path(folder) / name).write_text(text)
         os.chdir(folder)
-        code, said = DOORS[door](given)
-        os.chdir(place)
+        try:
+            code, said = DOORS[door](given)
+        finally:
+            os.chdir(place)
     sys.argv = argv
     said = re.sub(
         r"(available: [^,;]+, [^,;]+)(, [^,;]+){8,}", r"\1, ...", said
