@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import signal
+import stat
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,6 +26,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import Event, Execution, Setting
 from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.training import train
 
 ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
@@ -44,6 +51,19 @@ RECIPES = {
     "bf16": {"precision": "bf16", "clip_grad": 1.0, "hflip": 0.5},
     "fp16": {"precision": "fp16", "schedule_per": "epoch", "crop_padding": 1},
 }
+
+
+MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
+"""When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
+
+FILES = {
+    "checkpoint": r"step-\d+\.ckpt",
+    "record": r"[0-9a-f]{16}\.json",
+    "claim": r"unfinished/\w+/\.(claim|progress)",
+    "tidying": r"unfinished/\w+$",
+}
+"""Patterns of the paths that are written, synced, renamed or removed then."""
+CHANGES = ("os.link", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
 def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[Cell]:
@@ -75,6 +95,82 @@ def setting(root: Path, minutes: float = 0.0, **fields: object) -> Setting:
     return Setting(**values)
 
 
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL at the n-th of something."""
+
+    moment: str
+    count: int
+
+    @staticmethod
+    def draw(dice: random.Random) -> Kill:
+        moment = dice.choice(list(MOMENTS))
+        return Kill(moment, dice.randint(1, MOMENTS[moment]))
+
+
+def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable[[Event], object]) -> int:
+    """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
+    process = FORKS.Process(target=_attempt, args=(cell, where, kill, *on_event))
+    process.start()
+    if kill and kill.moment == "any time":
+        process.join(kill.count / 100)
+        process.kill()
+    process.join(PATIENCE)
+    assert process.exitcode is not None, "it hangs"
+    return process.exitcode
+
+
+def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable[[Event], object]) -> None:
+    if kill:
+        _arm(kill)
+    carry_out(cell, where, Stop(), *on_event)
+
+
+def _arm(kill: Kill) -> None:
+    """Make this process kill itself; what it was writing is then half written."""
+    left = [kill.count]
+
+    def strike() -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
+
+    if kill.moment == "training":
+        update = train.update
+        train.update = lambda *arguments: (update(*arguments), strike())[0]
+    elif kill.moment == "evaluation":
+        autocast = train.autocast
+        train.autocast = lambda *arguments: (
+            strike() if torch.is_inference_mode_enabled() else 0,
+            autocast(*arguments),
+        )[1]
+    elif kill.moment in FILES:
+        pattern, fsync = re.compile(FILES[kill.moment]), os.fsync
+
+        def half_written(descriptor: int) -> None:
+            found = os.fstat(descriptor)
+            if stat.S_ISREG(found.st_mode) and pattern.search(_opened(descriptor)):
+                if left[0] == 1 and found.st_size:
+                    os.truncate(descriptor, random.Random(found.st_size).randrange(found.st_size))
+                strike()
+            fsync(descriptor)
+
+        os.fsync = half_written
+
+        def watch(event: str, arguments: tuple) -> None:
+            changes = event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
+            in_folder = event == "os.remove" and arguments[1] != -1  # rmtree names what is in its folder so
+            if changes and pattern.search(_opened(arguments[1]) if in_folder else str(arguments[0])):
+                strike()
+
+        sys.addaudithook(watch)
+
+
+def _opened(descriptor: int) -> str:
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+
 def stopped_after(epoch: int, cell: Cell, where: Setting, hear: Callable[[Event], object] = lambda event: None) -> None:
     """Carry out a run in this process until so many epochs are done."""
     stop = Stop()
@@ -90,18 +186,6 @@ def stopped_after(epoch: int, cell: Cell, where: Setting, hear: Callable[[Event]
 def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
     """The first run of a row."""
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
-
-
-def attempt(cell: Cell, where: Setting, *on_event: Callable[[Event], object]) -> int | None:
-    """Carry out a run in a process of its own; return its exit code."""
-    process = FORKS.Process(target=_attempt, args=(cell, where, *on_event))
-    process.start()
-    process.join(PATIENCE)
-    return process.exitcode
-
-
-def _attempt(cell: Cell, where: Setting, *on_event: Callable[[Event], object]) -> None:
-    carry_out(cell, where, Stop(), *on_event)
 
 
 def kill_after_an_epoch(event: Event) -> None:

@@ -47,7 +47,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(precision, compiled, tmp_
     execution = Execution("cuda", 1, "inline", deterministic=True, compiled=compiled)
     whole, killed = (setting(tmp_path / name, execution=execution) for name in ("whole", "killed"))
     finish(cell, whole)
-    assert attempt(cell, killed, kill_after_an_epoch) == -9
+    assert attempt(cell, killed, None, kill_after_an_epoch) == -9
     finish(cell, killed)
     assert_same(whole, killed, cell)
 
