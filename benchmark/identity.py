@@ -1,4 +1,4 @@
-"""What keeps run_ids as they were while fields come and go: `identity.yaml`, and its two uses. Imports no torch."""
+"""Stability of run_ids while fields come and go: `identity.yaml`, and its two uses. Imports no torch."""
 
 from __future__ import annotations
 

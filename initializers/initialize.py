@@ -37,7 +37,7 @@ OFFSET_RADIUS = 3
 
 @dataclass(frozen=True)
 class Meant:
-    """What the last `vitinit.initialize` meant: no warning of `vitinit.check` while values stay as they are."""
+    """Values that `vitinit.initialize` set on purpose: no warning of `vitinit.check` while they stay as they are."""
 
     values: dict[str, tuple[Any, ...]]
     """Fingerprints by name of what base and method changed."""

@@ -64,7 +64,7 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
 """Tensors that are drawn before all others: the rule, and the name in timm."""
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
-"""Where no adapter says otherwise."""
+"""Default where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
 """By the names that the parameters of norms have."""
 NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)

@@ -208,7 +208,7 @@ class _Outcome(_Recorded):
     written: str
     """UTC, ISO 8601."""
     edited: str | None = None
-    """What was changed after it was written, and why."""
+    """Change made after the record was written, and its reason."""
 
     @model_validator(mode="after")
     def _id_matches_spec(self) -> _Outcome:

@@ -75,7 +75,7 @@ class Layout(Registered):
     title: str = ""
     """The grid's own."""
     runs: dict[str, str] = Field(default_factory=dict)
-    """What the grid consists of now: the row of every run, by its run_id at seed 0. Empty where it was not put down."""
+    """Runs of the grid now: the row of every run, by its run_id at seed 0. Empty where it was not put down."""
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own.
