@@ -16,7 +16,7 @@ from vitinit.runners.basics.stop import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.compiled import compiled
 
-needs_compiler = pytest.mark.skipif(bool(lacks_compiler("cpu")), reason=lacks_compiler("cpu") or "it is here")
+needs_compiler = pytest.mark.skipif(bool(lacks_compiler("cpu")), reason="no compiler here: apt-get install g++")
 COMPILED = Execution("cpu", 1, "inline", compiled=True)
 
 
@@ -71,6 +71,7 @@ def test_without_a_compiler_nothing_begins(tmp_path, monkeypatch):
         check_execution(cell_of("dropout", tmp_path).spec, COMPILED)
 
 
+@needs_compiler
 def test_on_a_cpu_it_is_asked_for_twice(here):
     once, twice = (here("run", "smoke", "--dry-run", "--compile", *how) for how in ((), ("--device", "cpu")))
     assert (once[0], twice[0]) == (0, 0)
