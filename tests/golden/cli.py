@@ -61,7 +61,7 @@ def answer(command: str) -> str:
 def shell(command: str, given: str = "") -> str:
     """Return the output of a shell, and its exit code."""
     done = subprocess.run(
-        command, shell=True, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
+        command.encode(), shell=True, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
     )
     return f"{done.stdout}exit {done.returncode}\n"
 
