@@ -9,37 +9,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.notes import without_record
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
 """Values of the chosen fields, in their order."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One value and what it came to, by seed."""
 
     value: Value
     scores: dict[int, float]
     """On validation images, in percent."""
-
-    @property
-    def mean(self) -> float:
-        """Over the seeds."""
-        return sum(self.scores.values()) / len(self.scores)
+    mean: float
+    """Over the seeds."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Best setting of a row."""
 
     row: str
@@ -57,12 +50,15 @@ class Choice:
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        found: list[str] = []
-        tried = [self.best.value, *(each.value for each in self.others), *self.diverged]
-        for best, values in zip(self.best.value, map(set, zip(*tried, strict=True)), strict=True):
-            if len(values) > 1 and all(isinstance(each, int | float) for each in values):  # words have no edge
-                found += [word for word, end in (("smallest", min), ("largest", max)) if end(values) == best]
-        return " and ".join(dict.fromkeys(found))
+        found = set[str]()
+        others = [*(candidate.value for candidate in self.others), *self.diverged]
+        for best, *values in zip(self.best.value, *others, strict=True):
+            if set(values) - {best} and all(isinstance(value, int | float) for value in (best, *values)):
+                if best <= min(values):
+                    found.add("smallest")
+                elif best >= max(values):
+                    found.add("largest")
+        return " and ".join(sorted(found, reverse=True))
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
@@ -77,11 +73,8 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
             a row that diverged with every value or of several models or datasets, or nothing to choose from.
     """
     study.require_runs()
-    specs: dict[str, list[RunSpec]] = {row: [] for row in study.rows}
-    outcomes = defaultdict[tuple[str, Value], dict[int, Any]](dict)
     begun: list[RunRecord | FailureRecord] = [*study.contents.done.values(), *study.contents.failed.values()]
-    for run in begun:
-        specs[run.row].append(run.spec)
+    specs = {row: [run.spec for run in begun if run.row == row] for row in study.rows}
     if any(run.spec.dataset.evaluate_on != "val" for run in begun):
         raise VitinitError(
             f"study {study.name!r} is evaluated on test images, and nothing is chosen on them: a tuning grid has "
@@ -97,36 +90,35 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     if "optimizer" in varied:  # a learning rate of one means nothing to another
         raise VitinitError(f"study {study.name!r}: runs of a row differ by optimizer; give each one rows of its own")
     fields = sorted(varied)
+    outcomes: dict[tuple[str, Value, int], Any] = {}
     for run in begun:
         value = tuple(getattr(run.spec.recipe, name) for name in fields)
-        outcomes[run.row, value][run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
-    tried, seeds = sorted({value for _, value in outcomes}, key=_order), sorted({run.spec.seed for run in begun})
-    choices, sign = [], 1 if study.lower_is_better else -1
+        outcomes[run.row, value, run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
+    tried = sorted({value for _, value, _ in outcomes}, key=_order)
+    choices, sign, seeds = [], 1 if study.lower_is_better else -1, sorted({seed for *_, seed in outcomes})
     for row in (row for row, its in specs.items() if its):
-        diverged = [value for value in tried if "Diverged" in outcomes[row, value].values()]
-        candidates = []
-        for value in (value for value in tried if value not in diverged):
-            scores = {seed: outcomes[row, value].get(seed, "no record") for seed in seeds}
+        candidates, diverged = [], []
+        for value in tried:
+            scores = {seed: outcomes.get((row, value, seed), "no record") for seed in seeds}
+            if "Diverged" in scores.values():
+                diverged.append(value)
+                continue
             for seed, score in scores.items():
                 if isinstance(score, str):
-                    where = f"{row}, {_written(fields, value)}, seed {seed}: {score}"
+                    texts = ", ".join(f"{name} {x}" for name, x in zip(fields, value, strict=True))
+                    where = f"{row}, {texts}, seed {seed}: {score}"
                     raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where}")
-            candidates.append(Candidate(value, scores))
+            candidates.append(Candidate(value, scores, fmean(scores.values())))
         if not candidates:
             raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")
-        candidates.sort(key=lambda each: sign * round(each.mean, 9))  # of equals the first stays first
+        candidates.sort(key=lambda candidate: sign * round(candidate.mean, 9))  # of equals the first stays first
         choices.append(Choice(row, candidates[0], candidates[1:], diverged))
     return fields, choices
 
 
 def _order(value: Value) -> list[tuple[bool, bool, Any]]:
     """Return a sort key: what is off first, then numbers, then words."""
-    return [(each is not None, isinstance(each, str), each) for each in value]
-
-
-def _written(fields: list[str], value: Value) -> str:
-    texts = ["off" if each is None else f"{each:g}" if isinstance(each, float) else str(each) for each in value]
-    return ", ".join(f"{name} {text}" for name, text in zip(fields, texts, strict=True))
+    return [(field is not None, isinstance(field, str), field) for field in value]
 
 
 def lines(study: frame.Study) -> list[str]:

@@ -6,10 +6,11 @@ Tables, figures, pages, report, board and `rank` take comparisons from `compare`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis import stats
 from vitinit.analysis.rows import Key, skipped, values_by_seed
@@ -28,8 +29,8 @@ MAIN = "main"
 """Family of contrasts that name none: `pooled` and a check are for it alone, other families have Student's t."""
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison(stats.Estimate):
     """Weighted sum of rows by seed, in points, such as one row minus another; a gain is positive, in an error too.
 
     A template states a claim by the property it uses: `.above` fails where the records do not bear it, so a page whose
@@ -38,7 +39,6 @@ class Comparison:
 
     name: str
     by_seed: pd.Series[float]
-    estimate: stats.Student
     test: str = "none"
     """Test that the grid names: `t`, `pooled` or `sign_flip`; `none` of an unnamed comparison, which has no p."""
     family: str = ""
@@ -52,26 +52,6 @@ class Comparison:
     digits: int = 2
 
     @property
-    def n(self) -> int:
-        """Seeds that all rows have."""
-        return len(self.by_seed)
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return self.estimate.mean
-
-    @property
-    def low(self) -> float:
-        """Lower end of the 95 % interval; NaN under three seeds."""
-        return self.estimate.interval[0]
-
-    @property
-    def high(self) -> float:
-        """Upper end."""
-        return self.estimate.interval[1]
-
-    @property
     def detectable(self) -> float:
         """Smallest effect that the test finds with power 0.8, corrected as the smallest p of its family is."""
         return self.detects(LEVEL / self.size)
@@ -80,7 +60,7 @@ class Comparison:
         """Return the smallest effect that the test finds with power 0.8 at a level."""
         if self.test == "sign_flip":
             return stats.sign_flips_detect(self.by_seed, level)
-        return self.estimate.detectable(level)
+        return super().detects(level)
 
     @property
     def verdict(self) -> str:
@@ -141,8 +121,12 @@ class Comparison:
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
 
     def __mul__(self, factor: float) -> Comparison:
-        estimate = replace(self.estimate, mean=factor * self.mean, error=abs(factor) * self.estimate.error)
-        return replace(self, name=f"{factor:g} ({self.name})", by_seed=factor * self.by_seed, estimate=estimate)
+        scaled: dict[str, Any] = {
+            "by_seed": factor * self.by_seed,
+            "mean": factor * self.mean,
+            "std": abs(factor) * self.std,
+        }
+        return replace(self, name=f"{factor:g} ({self.name})", **scaled)
 
     def _ends(self) -> str:
         return f"95 % CI {number(self.low, self.digits)} to {number(self.high, self.digits)}"
@@ -187,11 +171,10 @@ def compare(
     if all(spec and spec.recipe.epochs == epoch for spec in specs):
         epoch = 0
     if not epoch and seeds is None:
-        for known in study.contrasts:
-            for sign in (1, -1):
-                if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
-                    found = named(study, metric).get((known.name, column))
-                    return found and replace(found * sign, name=contrast.name)
+        for known, sign in product(study.contrasts, (1, -1)):
+            if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
+                found = named(study, metric).get((known.name, column))
+                return found and replace(found * sign, name=contrast.name)
     d = _differences(study, contrast, column, metric, epoch)
     if d is not None and seeds is not None:
         d = d[d.index.isin(list(seeds))]
@@ -201,7 +184,7 @@ def compare(
 def unnamed(name: str, by_seed: pd.Series[float], digits: int = 2) -> Comparison:
     """Return a comparison that no grid names: Student's interval, no p. Seeds without a value are left out."""
     by_seed = by_seed.dropna()
-    return Comparison(name, by_seed, stats.student(by_seed), digits=digits)
+    return Comparison(**vars(stats.student(by_seed)), name=name, by_seed=by_seed, digits=digits)
 
 
 def between(first: str, second: str) -> Contrast:
@@ -218,29 +201,34 @@ def named(study: Study, metric: str = "last") -> dict[Key, Comparison]:
     """
     analysis, found = study.layout.analysis, dict[Key, Comparison]()
     for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
-        tested, size = dict[Key, Comparison](), 0
+        tested, missing = dict[Key, Comparison](), 0
         pooled = analysis.interval == "pooled" and family == MAIN
         test = "t" if analysis.test == "pooled" and not pooled else analysis.test
-        for contrast in study.contrasts:
-            for column in study.columns_of_grid if contrast.family == family else ():
-                d = _differences(study, contrast, column, metric)
-                if d is not None:
-                    estimate = _pooled(study, contrast, column, metric, d) if pooled else stats.student(d)
-                    tested[contrast.name, column] = Comparison(contrast.name, d, estimate, test, family)
-                if d is not None or not any((row, column) in skipped(study) for row in contrast.weights):
-                    size += 1
-        flips = [stats.sign_flip_p(comparison.by_seed) for comparison in tested.values()]
-        p = [comparison.estimate.p for comparison in tested.values()] if test in ("t", "pooled") else flips
-        missing = [1.0] * (size - len(tested))
-        corrected, checks = stats.holm(p + missing), stats.holm(flips + missing)
+        contrasts = [contrast for contrast in study.contrasts if contrast.family == family]
+        for contrast, column in product(contrasts, study.columns_of_grid):
+            d = _differences(study, contrast, column, metric)
+            if d is not None:
+                comparison = replace(unnamed(contrast.name, d), test=test, family=family)
+                noise = _pooled(study, contrast, column, metric) if pooled else {}
+                tested[contrast.name, column] = replace(comparison, **noise)
+            elif not any((row, column) in skipped(study) for row in contrast.weights):
+                missing += 1
+        p = _corrected(test, tested.values(), missing)
+        check = _corrected(analysis.check if family == MAIN else None, tested.values(), missing)
         for at, (key, comparison) in enumerate(tested.items()):
-            found[key] = replace(
-                comparison,
-                size=size,
-                p=math.nan if test == "none" else corrected[at],
-                check=checks[at] if analysis.check and family == MAIN else math.nan,
-            )
+            found[key] = replace(comparison, size=len(p), p=p[at], check=check[at])
     return found
+
+
+def _corrected(test: str | None, comparisons: Collection[Comparison], missing: int) -> list[float]:
+    """Return p by a test, corrected by Holm over these comparisons and so many without runs; NaN without a test."""
+    if test == "sign_flip":
+        p = [stats.sign_flip_p(comparison.by_seed) for comparison in comparisons]
+    elif test in ("t", "pooled"):
+        p = [comparison.t_test() for comparison in comparisons]
+    else:
+        p = [math.nan] * len(comparisons)
+    return stats.holm(p + [1.0] * missing)
 
 
 def _differences(study: Study, contrast: Contrast, column: str, metric: str, epoch: int = 0) -> pd.Series[float] | None:
@@ -253,13 +241,13 @@ def _differences(study: Study, contrast: Contrast, column: str, metric: str, epo
     return d if len(d) else None
 
 
-def _pooled(study: Study, contrast: Contrast, column: str, metric: str, d: pd.Series[float]) -> stats.Student:
+def _pooled(study: Study, contrast: Contrast, column: str, metric: str) -> dict[str, Any]:
+    """Return the standard deviation of a contrast by the noise of all rows, and its degrees of freedom."""
     import pandas as pd
 
     values = {row: its for (row, place), its in values_by_seed(study, metric).items() if place == column}
     std, df = stats.pooled(pd.DataFrame(values))
-    weights = math.sqrt(sum(weight**2 for weight in contrast.weights.values()))
-    return stats.Student(float(d.mean()), std * weights / math.sqrt(len(d)), df)
+    return {"std": std * math.hypot(*contrast.weights.values()), "df": df}
 
 
 def families(study: Study) -> dict[str, list[Comparison]]:

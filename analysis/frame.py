@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -235,15 +234,6 @@ class Study:
             reasons += self.contents.problems
             first = f"; first reason: {one_line(reasons[0], 160)}" if reasons else ""
             raise VitinitError(f"study {self.name!r} in {self.folders[0]} holds no finished run{first}")
-
-
-def mean_distance(side: int) -> float:
-    """Return the nonlocality of uniform attention: mean distance of two tokens of a grid, one and itself included."""
-    offsets = range(1 - side, side)
-    by_offset = (
-        (side - abs(down)) * (side - abs(across)) * math.hypot(down, across) for down in offsets for across in offsets
-    )
-    return sum(by_offset) / side**4
 
 
 def home(folders: Sequence[Path]) -> Path:

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.pages.render import has_own, page
@@ -20,7 +20,6 @@ from vitinit.analysis.tables import notes, reading
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
-from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import one_line
 from vitinit.initializers.errors import VitinitError
 
@@ -40,22 +39,6 @@ MOST_BYTES = 1_400_000
 """Limit of the figures of a page."""
 
 
-class Page(NamedTuple):
-    """Facts of a study that a template shows."""
-
-    study: frame.Study
-    tables: list[Table]
-    title: str
-    question: str
-    paragraphs: list[str]
-    """The answer."""
-    limits: list[str]
-    figures: list[tuple[str, str, list[Markup]]]
-    """Name, caption, and SVGs."""
-    more: bool
-    """True if there are figures for which there is no room."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     description = "Write an HTML page for each study, with its answer, tables, figures and limits, and an index."
@@ -69,9 +52,8 @@ def _run(results: list[Path] | None, name: str | None, baseline: str | None, out
     studies = finished(results, name, baseline)
     broken: list[VitinitError] = []
     pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
-    for shown in pages:
-        folder = command.folder(shown.study.out(out, "", bool(name)))
-        _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
+    for study, shown in zip(studies, pages, strict=True):
+        _write(command.folder(study.out(out, "", bool(name))) / FILE, page=shown, index="" if name else f"../{FILE}")
     if not name:
         _write((out or frame.home(studies[0].folders)) / FILE, pages=pages)
     refuse(broken)
@@ -85,8 +67,8 @@ def _write(path: Path, **values: Any) -> None:
     command.say([f"wrote {path}"])
 
 
-def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> Page:
-    """Gather tables, figures, and title, question, answer and limits of the study's page; errors go to `broken`.
+def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> dict[str, Any]:
+    """Return what the template shows of a study: tables, figures, and paragraphs of its page; errors go to `broken`.
 
     Without an answer by a person or by contrasts, the main table is read.
     """
@@ -105,22 +87,23 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
         broken.append(error)
         text = f"# {study.name}\n\n\n\n"
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
-    paragraphs = (
-        answer.splitlines()
-        if has_own(study) or tuning or any(map(of_contrasts, tables))
-        else reading.sentences(tables[0])
-    )
-    limits = re.search(r"^## Limits\n+(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
-    lines = [line.removeprefix("- ") for line in limits[1].splitlines() if line.strip()] if limits else []
-    lines = [*notes.without_numbers(study), *notes.mixed_code(study), *lines]
-    drawn = _figures(study, baseline, tuning, broken)
-    return Page(study, tables, title.removeprefix("# "), question, paragraphs, lines, *drawn)
+    paragraphs = answer.splitlines()
+    if not (has_own(study) or tuning or any(map(of_contrasts, tables))):
+        paragraphs = reading.sentences(tables[0])
+    limits = [*notes.without_numbers(study), *notes.mixed_code(study)]
+    limits += re.findall("^- (.*)", text.partition("\n## Limits\n")[2].partition("\n## ")[0], re.MULTILINE)
+    figures, more = _figures(study, baseline, tuning, broken)
+    shown = {"title": title.removeprefix("# "), "question": question, "paragraphs": paragraphs, "limits": limits}
+    return shown | {"study": study, "tables": tables, "figures": figures, "more": more}
 
 
 def _figures(
     study: frame.Study, baseline: str | None, tuning: bool, broken: list[VitinitError]
 ) -> tuple[list[tuple[str, str, list[Markup]]], bool]:
-    """Draw what the records allow, until the page is full; of a study that only chooses, accuracy alone."""
+    """Return names, captions and SVGs that fit on the page, and True if there are more.
+
+    Of a study that only chooses it has accuracy alone.
+    """
     from vitinit.analysis.curves.registry import CURVES
     from vitinit.analysis.figures.drawing import drawn
     from vitinit.analysis.figures.registry import FIGURES

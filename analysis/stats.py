@@ -39,32 +39,45 @@ _ROUNDING = 1e-9
 """Sums of the same numbers in another order are equal up to this share."""
 
 
-@dataclass(frozen=True)
-class Student:
-    """Estimate of a mean whose error follows Student's t."""
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Mean of values by seed, whose error follows Student's t."""
 
+    n: int
     mean: float
-    error: float
-    """Standard error."""
+    std: float
+    """Standard deviation of the values (ddof=1), or of their noise; NaN for one seed."""
     df: float
     """Degrees of freedom."""
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval; NaN under `LEAST_PAIRS` values."""
-        half = self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 else float("nan")
-        return self.mean - half, self.mean + half
+    def error(self) -> float:
+        """Standard error."""
+        return self.std / float(self.n**0.5)
 
     @property
-    def p(self) -> float:
-        """Two-sided p of a mean of 0, one test alone."""
+    def low(self) -> float:
+        """Lower end of the 95 % interval; NaN under `LEAST_PAIRS` values."""
+        return self.mean - self._half
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return self.mean + self._half
+
+    @property
+    def _half(self) -> float:
+        return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 else float("nan")
+
+    def t_test(self) -> float:
+        """Return the two-sided p of a mean of 0, one test alone."""
         from scipy.special import stdtr
 
         if not self.error:  # all values are equal
             return float(self.mean == 0)
         return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
 
-    def detectable(self, level: float) -> float:
+    def detects(self, level: float) -> float:
         """Return the mean that four of five such studies find at this level (approximation)."""
         return (self._t(1 - level / 2) + self._t(POWER)) * self.error
 
@@ -74,33 +87,11 @@ class Student:
         return float(stdtrit(self.df, quantile))
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Values of the seeds of one cell."""
-
-    n: int
-    mean: float
-    std: float
-    """Sample standard deviation (ddof=1); NaN for one seed."""
-    low: float
-    high: float
-    """95 % interval of the mean (t); NaN under `LEAST_PAIRS` seeds."""
-
-
-def sample(values: Values | None) -> Sample | None:
-    """Return mean, spread and interval of values; None where there are none."""
-    if values is None or not len(values):
-        return None
-    x = np.asarray(values, dtype=float)
-    std = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
-    return Sample(len(x), float(x.mean()), std, *student(x).interval)
-
-
-def student(values: Values) -> Student:
+def student(values: Values) -> Estimate:
     """Estimate the mean of values by their own spread."""
     x = np.asarray(values, dtype=float)
-    error = float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan")
-    return Student(float(x.mean()), error, len(x) - 1)
+    std = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+    return Estimate(n=len(x), mean=float(x.mean()), std=std, df=len(x) - 1)
 
 
 def pooled(rows: pd.DataFrame) -> tuple[float, int]:
@@ -159,7 +150,7 @@ def sign_flips_detect(values: Values, level: float) -> float:
         return float("inf")
     if level < 4 / 2.0**n:
         return float(ndtri(POWER ** (1 / n)) * np.std(values, ddof=1))
-    return student(values).detectable(level)
+    return student(values).detects(level)
 
 
 def holm(p: Sequence[float]) -> list[float]:

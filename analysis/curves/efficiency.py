@@ -8,6 +8,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.scaling import over_numbers
 from vitinit.analysis.figures.style import file_part, score_name
 from vitinit.analysis.frame import Study
+from vitinit.analysis.stats import student
 from vitinit.analysis.tables.convit import gap_bases
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Pa
                 column="gain relative to the base (%)", value=100 * (both["value"] / both["value_base"] - 1)
             )
             data = pd.concat([runs.assign(column=f"{score_name(runs)} (%)"), gains])
+            points = data.groupby(["column", "row", "x"])["value"]
+            data = data.join(points.agg(low=lambda x: student(x).low, high=lambda x: student(x).high), on=points.keys)
             figure = over_numbers(data, "training images", "", f"Sample efficiency, {name}", study.rows)
             figures[f"sample_efficiency-{file_part(name)}"] = figure
     return figures

@@ -5,74 +5,48 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from statistics import mean
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
 
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette, panels
-from vitinit.analysis.frame import PROBES, Study, mean_distance
+from vitinit.analysis.frame import PROBES, Study
 from vitinit.analysis.unread import marked, said
 
 if TYPE_CHECKING:
     from vitinit.analysis.figures.style import Panels
 
 
-def mean_distance_from_centre(side: int) -> float:
-    """Receptive field of a token that depends on all patches alike: `runners.probes` takes that at side // 2."""
-    return mean(math.hypot(down - side // 2, across - side // 2) for down in range(side) for across in range(side))
+QUANTITIES = yaml.safe_load(Path(__file__).with_name("quantities.yaml").read_text(encoding="utf-8"))
+"""Title, name of the axis and reading help of each quantity."""
 
 
-class Quantity(NamedTuple):
-    """A quantity that a probe measures in each layer."""
-
-    title: str
-    axis: str
-    caption: str = ""
-    """Reading help, in a sentence."""
-    uniform: Callable[[int], float] | None = None
-    """Its value with uniform attention, or dependence, on a token grid of so many tokens a side; None draws none."""
+def distances(side: int) -> Any:
+    """Return the distance of any two tokens of a square grid, side x side x side x side."""
+    down, across, to_down, to_across = np.indices((side,) * 4)
+    return np.hypot(down - to_down, across - to_across)
 
 
-QUANTITIES = {
-    "nonlocality": Quantity(
-        "Nonlocality",
-        "nonlocality (tokens)",
-        "The lower a line, the more local is the attention of its layer.",
-        mean_distance,
-    ),
-    "nonlocality_reference": Quantity(
-        "Nonlocality as the released ConViT code computes it",
-        "nonlocality (tokens)",
-        "Layers are fed patches without positions, so only GPSA is local by these, and no ViT compares to it.",
-        mean_distance,
-    ),
-    "attention_entropy": Quantity(
-        "Entropy of attention",
-        "entropy (nats)",
-        "The lower a line, the fewer tokens its layer looks at.",
-        lambda side: math.log(side**2),
-    ),
-    "effective_receptive_field": Quantity(
-        "Radius of the effective receptive field",
-        "radius (tokens)",
-        "The higher a line, the further away in the image is what a token depends on after that layer.",
-        mean_distance_from_centre,
-    ),
-    "impulse_mass": Quantity(
-        "Attention on the target of the initialisation",
-        "share of attention",
-        "A line that falls leaves the target which the initialisation has set.",
-        lambda side: side**-2,
-    ),
+UNIFORM: dict[str, Callable[[int], float]] = {
+    "nonlocality": lambda side: distances(side).mean(),
+    "nonlocality_reference": lambda side: distances(side).mean(),
+    "attention_entropy": lambda side: math.log(side**2),
+    # as `runners.probes` measures it, from the token at side // 2
+    "effective_receptive_field": lambda side: distances(side)[side // 2, side // 2].mean(),
+    "impulse_mass": lambda side: side**-2,
 }
+"""Value of a quantity with uniform attention, or dependence, on a token grid of so many tokens a side."""
 
 
-def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> dict[str, Panels]:
+def over_epochs(study: Study, name: str) -> dict[str, Panels]:
     """Draw a quantity over epochs, 0 being the initialisation: a figure per dataset, a panel per row."""
     from matplotlib import colormaps
 
-    bounds = (-math.inf if quantity else 0, math.inf)
-    quantity = quantity or QUANTITIES[name]
+    quantity, uniform = QUANTITIES.get(name, {"title": name, "axis": ""}), UNIFORM.get(name)
+    bounds = (0 if uniform else -math.inf, math.inf)
     data = study.probes[study.probes["quantity"] == name].groupby(
         ["column", "row", "seed", "epoch", "layer"], sort=False
     )
@@ -81,18 +55,28 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
         layers = sorted(set(its["layer"]))
         colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
-        grid = panels(its, runs, 1.6, 3 if len(runs) <= 12 else 5, x="epoch", y=quantity.axis)
-        lines(its, "epoch", "value", "row", grid, colours, "layer", "layer {}", bounds=bounds)
+        grid = panels(its, runs, 1.6, 3 if len(runs) <= 12 else 5, x="epoch", y=quantity["axis"])
+        lines(
+            its,
+            "epoch",
+            "value",
+            "row",
+            grid,
+            colours,
+            "layer",
+            "layer {}",
+            bounds=bounds,
+        )
         for row, axes in grid.axes.items():
             maps = runs[row][0].spec.model.attention_maps
-            if quantity.uniform and maps:
-                axes.axhline(quantity.uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
-        marks = "dotted: all tokens alike" if quantity.uniform else ""
+            if uniform and maps:
+                axes.axhline(uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
+        marks = "dotted: all tokens alike" if uniform else ""
         note = "; ".join(filter(None, [SD, marks, said(run for its in runs.values() for run in its)]))
         seeds = {len(its) for its in runs.values()}
         titles = {row: row + f": n={len(its)}" * (len(seeds) > 1) + marked(its) for row, its in runs.items()}
-        head = f"{quantity.title}, {column}" + f": n={min(seeds)}" * (len(seeds) == 1)
-        label = name if name in QUANTITIES else f"more-{file_part(name)}"
+        head = f"{quantity['title']}, {column}" + f": n={min(seeds)}" * (len(seeds) == 1)
+        label = name if uniform else f"more-{file_part(name)}"
         figures[f"{label}-{file_part(str(column))}"] = finish(grid, head, note, titles)
     return figures
 
@@ -105,11 +89,11 @@ def over_epochs(study: Study, name: str, quantity: Quantity | None = None) -> di
 def more(study: Study) -> dict[str, Panels]:
     """Draw probes that the schema of records does not name."""
     names = sorted(set(study.probes["quantity"]) - set(PROBES))
-    return {file: grid for name in names for file, grid in over_epochs(study, name, Quantity(name, "")).items()}
+    return {file: grid for name in names for file, grid in over_epochs(study, name).items()}
 
 
 for _name, _quantity in QUANTITIES.items():
-    CURVES.add(_name, "no record holds such probes", caption=_quantity.caption)(partial(over_epochs, name=_name))
+    CURVES.add(_name, "no record holds such probes", caption=_quantity["caption"])(partial(over_epochs, name=_name))
 
 
 @CURVES.add(

@@ -3,22 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vitinit.analysis.comparison import Comparison, compare
+from vitinit.analysis.comparison import between, compare
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import (
-    LOOKS,
-    Panels,
-    finish,
-    intervals_of,
-    palette,
-    panels,
-    present,
-    score_name,
-    with_seeds,
-)
+from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panels, present, score_name, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
 from vitinit.benchmark.contrasts import Contrast
@@ -27,47 +16,41 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
-Pairs = dict[str, tuple[str, str] | Contrast]
-"""Two rows, or a contrast, by label."""
 BY_SEED = "by seed: mean with 95 % interval (t)"
 
 
-def compared(study: Study, pairs: Pairs) -> dict[tuple[str, str], Comparison]:
-    """Return the comparisons of rows by column and label."""
-    found = {(column, name): compare(study, pair, column) for column in study.columns for name, pair in pairs.items()}
-    return {key: comparison for key, comparison in found.items() if comparison}
+def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame:
+    """Return gains by seed with the interval of their mean, a line per column, label and seed.
 
-
-def by_seed(comparisons: Mapping[tuple[str, str], Comparison], pairs: Pairs) -> pd.DataFrame:
-    """Return gains by seed: one line per column, label and seed; the rows are the first and the last by weight."""
+    `row` and `over` are the first and the last row by weight.
+    """
     import pandas as pd
 
-    rows = {
-        name: pair if isinstance(pair, tuple) else tuple(sorted(pair.weights, key=lambda row: -pair.weights[row]))
-        for name, pair in pairs.items()
-    }
-    lines = [
-        (column, name, rows[name][0], rows[name][-1], seed, gain)
-        for (column, name), comparison in comparisons.items()
-        for seed, gain in comparison.by_seed.items()
-    ]
-    return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain"])
+    lines = []
+    for column in study.columns:
+        for label, contrast in contrasts.items():
+            if found := compare(study, contrast, column):
+                rows = sorted(contrast.weights, key=lambda row: -contrast.weights[row])
+                for seed, gain in found.by_seed.items():
+                    lines.append((column, label, rows[0], rows[-1], seed, gain, found.low, found.high))
+    return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high"])
 
 
-def own_pairs(study: Study, baseline: str | None = None) -> Pairs:
-    """Return each row with its own base, or with one baseline, by its label."""
-    return {row: (row, other) for row, other in baselines_of(study, baseline).items()}
+def _to_bases(study: Study, baseline: str | None, with_bases: bool = False) -> dict[str, Contrast]:
+    """Return each row minus its own base, or minus one baseline.
 
-
-def _with_bases(study: Study) -> Pairs:
-    """Return each row with its own base, and each base with the first one of the same model and recipe."""
-    pairs, first = own_pairs(study), dict[str, str]()
-    for row in study.rows:
+    Args:
+        study: The records.
+        baseline: One row for all.
+        with_bases: True if each base is also compared with the first one of the same model and recipe.
+    """
+    bases, first = baselines_of(study, baseline), dict[str, str]()
+    for row in study.rows if with_bases and not baseline else ():
         spec = study.examples[row, None]
         if not spec.method:
             base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
-            pairs |= {row: (row, base)} if base != row else {}
-    return {row: pairs[row] for row in present(study.rows, pairs)}
+            bases |= {row: base} if base != row else {}
+    return {row: between(row, bases[row]) for row in present(study.rows, bases)}
 
 
 def gain_name(study: Study) -> str:
@@ -76,38 +59,31 @@ def gain_name(study: Study) -> str:
 
 
 def _points(
-    study: Study,
-    data: pd.DataFrame,
-    comparisons: Mapping[tuple[str, str], Comparison],
-    labels: list[str],
-    inches: float,
-    by: str,
-    looks: dict[str, dict[str, Any]],
+    study: Study, data: pd.DataFrame, labels: list[str], inches: float, by: str, looks: dict[str, dict[str, Any]]
 ) -> Panels:
     """Draw means with intervals, so many inches per label from top to bottom.
 
     Args:
         study: The records.
-        data: With columns `column`, `label`, `gain` and `by`.
-        comparisons: What is drawn, with its intervals.
+        data: As `differences_of` returns it.
         labels: In their order.
         inches: Height of a label.
         by: Column that decides the look of a point. Where it is not the label, those of a label are below each other.
         looks: Colour and marker by its values.
     """
-    interval_of = intervals_of(comparisons.values())
-    grid = panels(data, data["column"], 0.8 + inches * len(labels), x=gain_name(study))
-    for key, gains in data.groupby(["column", "label", by])["gain"]:
-        column, name, value = map(str, key)
-        place = -float(labels.index(name))
-        if by != "label":
-            place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
-        axes, (low, high), middle = grid.axes[column], interval_of(gains), gains.mean()
-        ends = [[middle - low], [high - middle]]
-        point = axes.errorbar(middle, place, xerr=ends, ms=5, lw=1.5, capsize=3 * (by == "label"), **looks[value])
+    shown = data.drop(columns=["low", "high"])
+    grid = panels(shown, data["column"], 0.8 + inches * len(labels), x=gain_name(study))
+    for key, group in data.groupby(["column", "label", by]):
+        column, label, value = map(str, key)
+        axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]
+        gain, low, high = group[["gain", "low", "high"]].mean()
         if by == "label":
-            axes.plot(gains, [place] * len(gains), "|", ms=7, color=looks[value]["color"], alpha=0.6)
+            axes.plot(group["gain"], [place] * len(group), "|", ms=7, color=look["color"], alpha=0.6)
         else:
+            place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
+        ends = [[gain - low], [high - gain]]
+        point = axes.errorbar(gain, place, xerr=ends, ms=5, lw=1.5, capsize=3 * (by == "label"), **look)
+        if by != "label":
             grid.legend.setdefault(value, point)
     names = [textwrap.fill(textwrap.shorten(label, 90, placeholder="…"), 32) for label in labels]
     for axes in grid.axes.values():
@@ -130,20 +106,15 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
 
     A base, which is a row without a method, is compared with the first base.
     """
-    over, pairs = "the second row", dict[str, tuple[str, str] | Contrast]()
-    if not baseline:
-        pairs |= {contrast.name: contrast for contrast in study.contrasts}
-    comparisons = compared(study, pairs)
-    if len({name for _, name in comparisons}) < max(1, len(pairs)):
-        over, pairs = baseline or "each method's base", own_pairs(study, baseline) if baseline else _with_bases(study)
-        comparisons = compared(study, pairs)
-    if not comparisons:
+    over, contrasts = "the second row", {contrast.name: contrast for contrast in study.contrasts if not baseline}
+    data = differences_of(study, contrasts)
+    if not contrasts or data["label"].nunique() < len(contrasts):
+        over, data = baseline or "each method's base", differences_of(study, _to_bases(study, baseline, True))
+    if data.empty:
         return {}
-    data = by_seed(comparisons, pairs)
-    labels = list(dict.fromkeys(data["label"]))
     colours = palette(present(study.rows, data["row"]))
-    looks = {name: {"color": colours[row], "fmt": "o"} for name, row in zip(data["label"], data["row"], strict=True)}
-    grid = _points(study, data, comparisons, labels, 0.24, "label", looks)
+    looks = {label: {"color": colours[row], "fmt": "o"} for label, row in zip(data["label"], data["row"], strict=True)}
+    grid = _points(study, data, list(looks), 0.24, "label", looks)
     return {"differences": finish(grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
 
 
@@ -155,20 +126,17 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
 )
 def forest(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     """Draw the difference of each row but placebos, the largest first, and in its line those of its placebos."""
-    of, pairs = placebos(study), own_pairs(study, baseline)
-    comparisons = compared(study, pairs)
-    data = by_seed(comparisons, pairs)
+    of, data = placebos(study), differences_of(study, _to_bases(study, baseline))
     data["label"] = [of.get(row, (row, ""))[0] for row in data["row"]]
     data["kind"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
     order = data[data["kind"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
     data = data[data["label"].isin(order.index)].reset_index(drop=True)
-    kinds = present(LOOKS["kinds"], data["kind"])
-    if len(kinds) < 2:
+    looks = {kind: look for kind, look in LOOKS["kinds"].items() if kind in set(data["kind"])}
+    if len(looks) < 2:
         return {}
-    grid = _points(
-        study, data, comparisons, list(order.index), 0.34, "kind", {kind: LOOKS["kinds"][kind] for kind in kinds}
-    )
-    names = {kind: "the row itself" if kind == "itself" else f"its placebo ({kind})" for kind in kinds}
-    grid.legend = {names[kind]: grid.legend[kind] for kind in kinds}
+    grid = _points(study, data, list(order.index), 0.34, "kind", looks)
+    grid.legend = {
+        "the row itself" if kind == "itself" else f"its placebo ({kind})": grid.legend[kind] for kind in looks
+    }
     title = "Gain over " + (baseline or "each method's base")
     return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}

@@ -58,11 +58,7 @@ class Drawings(Registry[Drawing]):
     def add(self, name: str, why_none: str, **fields: Any) -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""
 
-        def register(draw: Draw) -> Draw:
-            self.put(Drawing(name, why_none, draw, **fields))
-            return draw
-
-        return register
+        return lambda draw: self.put(Drawing(name, why_none, draw, **fields)).draw
 
 
 FIGURES = Drawings("vitinit.analysis.figures")

@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from vitinit.analysis.comparison import Comparison
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import (
-    Panels,
-    finish,
-    intervals_of,
-    lines,
-    palette,
-    panels,
-    present,
-    with_seeds,
-)
+from vitinit.analysis.figures.style import Panels, finish, lines, palette, panels, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
 
@@ -25,23 +15,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def over_numbers(
-    data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str], comparisons: Iterable[Comparison] = ()
-) -> Panels:
+def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
     """Draw means with intervals over a number, a panel per `column`, a line per `row`.
 
     Args:
-        data: With columns `x`, `value`, `row`, `column` and `seed`.
+        data: With columns `x`, `value`, `row`, `column` and `seed`, and the ends of intervals `low` and `high`.
         x: Name of the axis.
         y: Name of the values; of a gain, a line marks 0.
         title: Of the figure.
         rows: All rows, in their order.
-        comparisons: Those that are drawn, with intervals of their own.
     """
-    data = data[["column", "row", "seed", "x", "value"]]
-    grid = panels(data, data["column"], 2.5, 2, x=x, y=y, sharey=False)
-    colours = palette(present(rows, data["row"]))
-    lines(data, "x", "value", "column", grid, colours, interval=intervals_of(comparisons))
+    grid = panels(data[["column", "row", "seed", "x", "value"]], data["column"], 2.5, 2, x=x, y=y, sharey=False)
+    lines(data, "x", "value", "column", grid, palette(present(rows, data["row"])))
     for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)
@@ -62,13 +47,11 @@ def gains_over_axis(study: Study) -> dict[str, Panels]:
     axis, series = found
     data = pd.DataFrame(
         [
-            (one.place, f"{one.label} − {one.over}", seed, x, value)
+            (one.place, f"{one.label} − {one.over}", seed, x, value, gain.low, gain.high)
             for one in series
             for x, gain in one.gains.items()
             for seed, value in gain.by_seed.items()
         ],
-        columns=["column", "row", "seed", "x", "value"],
+        columns=["column", "row", "seed", "x", "value", "low", "high"],
     )
-    gains = [gain for one in series for gain in one.gains.values()]
-    rows = dict.fromkeys(data["row"])
-    return {"scaling": over_numbers(data, axis, gain_name(study), f"Gain over {axis}", rows, gains)}
+    return {"scaling": over_numbers(data, axis, gain_name(study), f"Gain over {axis}", dict.fromkeys(data["row"]))}

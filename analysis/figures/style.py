@@ -7,7 +7,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from vitinit.analysis import command, stats
+from vitinit.analysis import command
 from vitinit.benchmark.records.export import csv_text
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
-
-    from vitinit.analysis.comparison import Comparison
 
 STYLE = Path(__file__).with_name("matplotlibrc")
 WIDTH = 6.5
@@ -144,10 +142,11 @@ def lines(
     colours: Mapping[Any, Any],
     hue: str = "row",
     label: str = "{}",
-    interval: Callable[[Any], tuple[float, float]] | None = None,
     bounds: tuple[float, float] = (-math.inf, math.inf),
 ) -> None:
-    """Draw means with their spread over x, a panel per value of `col`, a line per value of `hue`.
+    """Draw means over x, a panel per value of `col`, a line per value of `hue`, with a band of standard deviation.
+
+    If the data have columns `low` and `high`, these are ends of bars in place of the band, and x is logarithmic.
 
     Args:
         data: What is drawn.
@@ -158,15 +157,13 @@ def lines(
         colours: By value of `hue`, in their order.
         hue: Column of the lines. A row or a head has a dash and a marker of its own.
         label: Of a line in the legend, where the panels are not the lines.
-        interval: Ends of the bars, from the values at a point. Default: a band of one standard deviation.
         bounds: Of the quantity: no band goes beyond.
     """
-    values = data.groupby(list(dict.fromkeys([col, hue, x])))[y]
-    points = values.agg(["mean", "std"]).reset_index()
-    ends: list[Any] = [points["mean"] + sign * points["std"] for sign in (-1, 1)]
-    if interval:
-        ends = [*np.transpose([interval(value) for _, value in values])]
-    points["low"], points["high"] = (np.clip(end, *bounds) for end in ends)
+    groups, bars = data.groupby(list(dict.fromkeys([col, hue, x]))), "low" in data
+    points = groups[y].agg(["mean", "std"]).reset_index()
+    for name, sign in ("low", -1), ("high", 1):
+        ends = groups[name].first().array if bars else points["mean"] + sign * points["std"]
+        points[name] = np.clip(ends, *bounds)
     by_line = dict(iter(points.groupby([col, hue])))
     for place, (value, colour) in enumerate(colours.items()):
         dashes, marker = ([], "o") if hue == "layer" else LOOKS["lines"][place % len(LOOKS["lines"])]
@@ -175,25 +172,19 @@ def lines(
                 continue
             line = by_line[name, value].set_index(x)
             (drawn,) = axes.plot(line["mean"], dashes=dashes, marker=marker, color=colour, mec="white", zorder=3)
-            draw = axes.vlines if interval else partial(axes.fill_between, alpha=0.2, linewidth=0.8)
+            draw = axes.vlines if bars else partial(axes.fill_between, alpha=0.2, linewidth=0.8)
             draw(line.index, line["low"], line["high"], color=colour)
             if hue != col:
                 grid.legend.setdefault(label.format(value), drawn)
     known = sorted(set(data[x]))
     ticks = known[:: math.ceil(3 * len(known) / grid.letters)]
     for axes in grid.axes.values():
-        if interval and known[0] > 0:
+        if bars and known[0] > 0:
             axes.set_xscale("log")
             plain(axes.xaxis)
         if len(known) <= FEW:
             axes.set_xticks(ticks, [f"{value:,.10g}" for value in ticks], rotation=30 if known[-1] >= 1000 else 0)
             axes.minorticks_off()
-
-
-def intervals_of(comparisons: Iterable[Comparison]) -> Callable[[Any], tuple[float, float]]:
-    """Return the 95 % intervals of comparisons by their values; Student's for other values."""
-    known = {tuple(comparison.by_seed): (comparison.low, comparison.high) for comparison in comparisons}
-    return lambda values: known.get(tuple(values)) or stats.student(values).interval
 
 
 def set_defaults(width: float = WIDTH, font: float = 8) -> None:

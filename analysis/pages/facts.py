@@ -14,7 +14,7 @@ from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, choose
 from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
 from vitinit.analysis.rows import own_bases, values_by_seed
-from vitinit.analysis.stats import Student
+from vitinit.analysis.stats import Estimate
 from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
@@ -180,7 +180,7 @@ def spread(scores: Any, digits: int = 2) -> str:
 
 def detectable(n: int, std: float) -> float:
     """Return the difference that a paired t test of n seeds finds, by the standard deviation of differences by seed."""
-    return Student(0, std / n**0.5, n - 1).detectable(LEVEL)
+    return Estimate(n=n, mean=0, std=std, df=n - 1).detects(LEVEL)
 
 
 def short(value: Any) -> str:

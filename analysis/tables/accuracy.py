@@ -7,6 +7,7 @@ from typing import Any
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, published_numbers, values_by_seed
+from vitinit.analysis.stats import LEAST_PAIRS
 from vitinit.analysis.tables.notes import about_runs, beside, compared_with, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.render import template
@@ -16,8 +17,6 @@ from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 @TABLES.add("", place=1)
 def accuracy(asked: Asked) -> Table:
     """Every row and column; see the notes for what is in a cell."""
-    from vitinit.analysis.stats import sample
-
     study, values = asked.study, values_by_seed(asked.study, asked.metric)
     plain = [row for row in study.rows if not study.examples[row, None].method]
     pairs = {first: second for first, second in study.pairs.values() if second in plain and not asked.baseline}
@@ -30,7 +29,7 @@ def accuracy(asked: Asked) -> Table:
             paper, its = published.get(ours), published.get(theirs)
             same = paper and its and (paper.publication, paper.table) == (its.publication, its.table)
             cells[ours] = TableCell(
-                sample(values.get(ours)),
+                values.get(ours),
                 compare(study, (row, theirs[0]), column, metric=asked.metric),
                 best=row in best,
                 published=paper,
@@ -47,8 +46,6 @@ def accuracy(asked: Asked) -> Table:
 
 def _best(study: Study, column: str, metric: str) -> list[str]:
     """Return the best of the rows with three seeds, and those without a detectable difference from it."""
-    from vitinit.analysis.stats import LEAST_PAIRS
-
     values = values_by_seed(study, metric)
     means = {
         row: float(its.mean()) for (row, place), its in values.items() if place == column and len(its) >= LEAST_PAIRS

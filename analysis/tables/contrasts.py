@@ -28,8 +28,6 @@ def method(study: Study) -> list[str]:
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, what it has over the second, and p."""
-    from vitinit.analysis.stats import sample
-
     study, values = asked.study, values_by_seed(asked.study, asked.metric)
     found = named(study, asked.metric)
     cells, shown = {}, {}
@@ -37,7 +35,7 @@ def contrasts(asked: Asked) -> Table:
         first, _ = study.pairs.get(contrast.name, ("", ""))
         for column in study.columns:
             comparison = found.get((contrast.name, column))
-            cell = TableCell(sample(values.get((first, column))), comparison)
+            cell = TableCell(values.get((first, column)), comparison)
             cells[contrast.name, column] = cell
             if comparison:
                 shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
@@ -66,8 +64,6 @@ def over_epochs(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
     import numpy as np
 
-    from vitinit.analysis.stats import sample
-
     study, evaluated = asked.study, _evaluated(asked.study)
     shown = {its[int(at)] for its in evaluated.values() for at in np.linspace(0, len(its) - 1, min(MOST, len(its)))}
     cells, second = {}, {}
@@ -77,7 +73,7 @@ def over_epochs(asked: Asked) -> Table:
             second[line] = pair[1]
             for epoch in sorted(shown):
                 ours = values_by_seed(study, epoch=epoch).get((pair[0], place))
-                cells[line, f"epoch {epoch}"] = TableCell(sample(ours), compare(study, pair, place, epoch=epoch))
+                cells[line, f"epoch {epoch}"] = TableCell(ours, compare(study, pair, place, epoch=epoch))
     notes = [
         "The grid names the comparisons after the last epoch alone (table "
         f"{study.name}_contrasts); those before have Student's interval and no p. Settings: table {study.name}."

@@ -47,19 +47,17 @@ def gap_bases(study: Study, baseline: str | None) -> dict[str, str]:
 @TABLES.add("_gap", compared, place=4)
 def gap(asked: Asked) -> Table:
     """One line per training set: accuracy, and the gap to the base."""
-    from vitinit.analysis.stats import sample
-
     study, bases = asked.study, gap_bases(asked.study, asked.baseline)
     values, cells = values_by_seed(study, asked.metric), dict[Key, TableCell]()
     for place in subsets(study):
         for row in [*(row for row in study.rows if row not in bases), *bases]:
             ours, theirs = values.get((row, place)), values.get((bases.get(row, ""), place))
-            cells[place, row] = TableCell(sample(ours))
+            cells[place, row] = TableCell(ours)
             if row in bases:
                 gaps = None
                 if ours is not None and theirs is not None:  # divided by seed; one that only one side has gives NaN
                     gaps = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
-                cells[place, f"{row}: gap (%)"] = TableCell(sample(gaps), signed=True)
+                cells[place, f"{row}: gap (%)"] = TableCell(gaps, signed=True)
     notes = [
         f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
         f"Settings, tests and counts: table {study.name}.",
@@ -78,8 +76,6 @@ def switched(study: Study) -> bool:
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
     """Parts of ConViT that each row has, beside its accuracy; a placebo of its start is neither on nor off."""
-    from vitinit.analysis.stats import sample
-
     study, values = asked.study, values_by_seed(asked.study, asked.metric)
     published, cells = published_numbers(study), dict[Key, TableCell]()
     for row in study.rows:
@@ -93,7 +89,7 @@ def switches(asked: Asked) -> Table:
             cells[row, label] = TableCell(switch=gated and bool(params.get(parameter, True)))
         cells[row, "use GPSA"] = TableCell(switch=gated)
         for place in study.columns:
-            cells[row, place] = TableCell(sample(values.get((row, place))), published=published.get((row, place)))
+            cells[row, place] = TableCell(values.get((row, place)), published=published.get((row, place)))
     notes = [
         "Without train gating the gates stay as they start; without conv init W_v and positional attention start as "
         "the base has them; without train GPSA all attention of the GPSA layers stays as it starts; without use GPSA "
@@ -107,8 +103,6 @@ def switches(asked: Asked) -> Table:
 @TABLES.add("_masked", lambda study: any(run.masked for run in study.contents.done.values()), place=6)
 def masking(asked: Asked) -> Table:
     """Accuracy of trained ConViTs without content or positional attention."""
-    from vitinit.analysis.stats import sample
-
     study = asked.study
     tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
     several = len({column for column, _ in tested}) > 1
@@ -121,7 +115,7 @@ def masking(asked: Asked) -> Table:
                 share = round(100 * found.layers / run.spec.model.gated_layers)
                 values[share, found.term][label].append(found.top1)
     cells = {
-        (row, f"no {term}, {share}%" if share else "whole"): TableCell(sample(its[row]))
+        (row, f"no {term}, {share}%" if share else "whole"): TableCell(its[row])
         for row in values[0, ""]
         for (share, term), its in sorted(values.items())
     }

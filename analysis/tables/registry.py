@@ -42,28 +42,20 @@ class Tables(Registry[Kind]):
             place: Among the tables of a study: the lowest comes first.
         """
 
-        def register(compute: Callable[[Asked], Table]) -> Callable[[Asked], Table]:
-            self.put(Kind(ending, place, allowed, compute))
-            return compute
-
-        return register
+        return lambda compute: self.put(Kind(ending, place, allowed, compute)).compute
 
 
 TABLES = Tables("table", ("vitinit.analysis.tables",), order=lambda kind: (kind.place, kind.name))
 
 
-def _allowed(study: Study) -> dict[str, Kind]:
+def names(study: Study) -> dict[str, Kind]:
+    """Return the tables that the records allow by name, in the order in which they are shown."""
     found = {}
     for kind in TABLES.entries() if study.contents.done else ():
         with blaming(f"whether a study has a table {kind.name}"):
             if kind.allowed(study):
                 found[study.name + kind.name] = kind
     return found
-
-
-def names(study: Study) -> list[str]:
-    """The tables that the records allow, in the order in which they are shown."""
-    return list(_allowed(study))
 
 
 def build(
@@ -89,7 +81,7 @@ def build(
     """
     study.require_runs()
     check_baseline(baseline, [study])
-    name, kinds = name or study.name, _allowed(study)
+    name, kinds = name or study.name, names(study)
     if name not in kinds:
         raise unknown_name("table", name, kinds)
     with blaming(f"table {name}"):

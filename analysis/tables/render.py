@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from pandas.io.formats.style import Styler
 
 TEMPLATES = Path(__file__).parent / "templates"
 PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
@@ -28,7 +26,18 @@ BRACKETS: dict[str, Any] = {
     **{"comment_start_string": "((=", "comment_end_string": "=))"},
 }
 """Delimiters of templates for HTML, whose style sheets and scripts have braces."""
-FITTED = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+
+
+def _filled(table: Table, ending: str, **values: Any) -> str:
+    """Fill in the template of a format; heads have one line where no column has a label, or no parts."""
+    labels, parts = zip(*table.heads, strict=True)
+    lines = [
+        (row, [(text, (row, head) in table.bold) for head, text in zip(table.heads, texts, strict=True)])
+        for row, *texts in table.texts.itertuples(name=None)
+    ]
+    counts = [(label, labels.count(label)) for label in dict.fromkeys(labels) if any(labels)]
+    values |= {"table": table, "lines": lines, "labels": counts, "parts": parts if any(parts) else ()}
+    return template(f"table.{ending}.j2", **values)
 
 
 def to_latex(table: Table, notes: bool = False) -> str:
@@ -36,62 +45,28 @@ def to_latex(table: Table, notes: bool = False) -> str:
 
     All notes are comments.
     """
-    texts = [table.texts[head].tolist() for head in table.heads]
-    heads = ["", *(part or label for label, part in table.heads)]
-    lines = zip(heads, [table.texts.index.tolist(), *texts], strict=True)
-    width = sum(max(map(len, [_printed(table, head), *cells])) + 2 for head, cells in lines)
-    long = len(table.texts) > PAGE
-    styler = _styled(table, lambda text: escape_latex(_printed(table, text)), "textbf:--rwrap;")
-    latex = styler.to_latex(
-        hrules=True,
-        environment="longtable" if long else "table" if width <= COLUMN else "table*",
-        position=None if long else "tbp",
-        position_float=None if long else "centering",
-        column_format="@{}l" + "".join("c" if {"✓", "✗"} & set(cells) else "r" for cells in texts) + "@{}",
-        multicol_align="c",
-        caption=escape_latex(_printed(table, table.caption)),
-        label=f"tab:{table.name}",
-    )
-    needs = "booktabs and longtable, and a page of one column" if long else "booktabs"
-    if long:
-        latex = latex.replace(r"\begin{longtable}", "{\\small\n\\begin{longtable}") + "}\n"
-    else:
-        latex = latex.replace("\\centering\n", "\\centering\n\\small\n")
-        before, after = "\\smallskip\n", ""
-        if width > TEXT:
-            needs, before, after = "booktabs and graphicx", f"{before}{FITTED}\n", "}"
-        latex = latex.replace(r"\begin{tabular}", rf"{before}\begin{{tabular}}")
-        latex = latex.replace(r"\end{tabular}", rf"\end{{tabular}}{after}")
-    if styler.columns.nlevels > 1:  # a rule below each label and above its parts
-        labels, rules = [label for label, _ in table.heads], ""
-        for label in dict.fromkeys(labels):
-            first = labels.index(label) + 2
-            rules += rf"\cmidrule(lr){{{first}-{first + labels.count(label) - 1}}}"
-        latex = latex.replace("\\\\\n", f"\\\\\n{rules}\n", 1)
-    comments = [f"Written by `python -m analysis.tables` from the records of study {table.study.name}; needs {needs}."]
-    return "".join(f"% {printable(line)}\n" for line in [*comments, *table.notes]) + latex
+    columns: list[list[str]] = [[head[1] or head[0], *table.texts[head]] for head in table.heads]
+    width = sum(max(len(_printed(table, text)) for text in texts) + 2 for texts in [list(table.texts.index), *columns])
+    environment, needs = "table" if width <= COLUMN else "table*", "booktabs"
+    if len(table.texts) > PAGE:
+        environment, needs = "longtable", "booktabs and longtable, and a page of one column"
+    elif width > TEXT:
+        needs = "booktabs and graphicx"
+    align = "".join("c" if {"✓", "✗"} & set(texts) else "r" for texts in columns)
+    known = {"environment": environment, "needs": needs, "align": align, "fitted": "graphicx" in needs}
+    return _filled(table, "tex", shown=lambda text: escape_latex(_printed(table, text)), **known)
 
 
 def to_part(table: Table) -> str:
     """The table alone, as a part of a page that scrolls and sorts it."""
-    styler = _styled(table, escape, "font-weight: bold").set_uuid(re.sub(r"\W", "-", table.name))
-    html = styler.set_caption(escape(table.caption)).to_html(table_attributes='class="sort"')
-    label = escape(table.caption, quote=True)
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n{html}</div>'
+    return _filled(table, "html")
 
 
 def to_markdown(table: Table, notes: bool = False) -> str:
     """A pipe table."""
     labels = [label for label, _ in table.heads]
     heads = [part if label in ("", *labels[:at]) else label for at, (label, part) in enumerate(table.heads)]
-    lines = [["", *map(escape_markdown, heads)], ["---"] + ["--:"] * len(table.heads)]
-    for row, *line in table.texts.itertuples(name=None):
-        texts = zip(table.heads, map(escape_markdown, line), strict=True)
-        bold = [f"**{text}**" if (row, head) in table.bold else text for head, text in texts]
-        lines.append([escape_markdown(row), *bold])
-    below = ["", *(f"- {escape_markdown(note)}" for note in table.notes)] if notes else []
-    pipes = [f"| {' | '.join(line)} |" for line in lines]
-    return "\n".join([f"{escape_markdown(table.caption)}\n", *pipes, *below, ""])
+    return _filled(table, "md", heads=heads, notes=notes)
 
 
 def to_csv(table: Table, notes: bool = False) -> str:
@@ -106,27 +81,12 @@ def to_terminal(table: Table, width: int) -> list[str]:
     marked: Any = table.texts.copy()
     for where in table.bold:
         marked.loc[where] += "*"
-    texts = _flat(marked).map(printable).rename(printable).rename(printable, axis=1)
+    for level in (0, 1):
+        if not any(head[level] for head in table.heads):
+            marked = marked.droplevel(level, axis=1)
+    texts = marked.map(printable).rename(printable).rename(printable, axis=1)
     with pd.option_context("display.unicode.east_asian_width", True):
         return ["", *(line.rstrip() for line in texts.to_string(line_width=width).splitlines()), ""]
-
-
-def _flat(texts: Any) -> Any:
-    """Return the texts, with one line of heads where no column has parts, or no label."""
-    for level in (0, 1):
-        if not any(head[level] for head in texts.columns):
-            return texts.droplevel(level, axis=1)
-    return texts
-
-
-def _styled(table: Table, show: Callable[[Any], str], bold: str) -> Styler:
-    """Return the texts made safe for a format, with a style for bold ones."""
-    texts = _flat(table.texts)
-    styles = texts.copy()
-    for place, head in enumerate(table.heads):
-        styles.isetitem(place, [bold if (row, head) in table.bold else "" for row in texts.index])
-    styler = texts.style.format(show).format_index(show, axis=0).format_index(show, axis=1)
-    return styler.apply(lambda _: styles, axis=None)
 
 
 def _printed(table: Table, text: str) -> str:
@@ -148,9 +108,11 @@ FORMATS: dict[str, tuple[str, Callable[[Table, bool], str]]] = {
 """By name: the file's ending, and what writes it."""
 
 
-def template(name: str, folder: Path = TEMPLATES, **values: Any) -> str:
-    """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, or in text."""
-    shown, options = (one_line, {"autoescape": True} | BRACKETS) if ".html." in name else (printable, {})
+def template(name: str, folder: Path = TEMPLATES, shown: Callable[[str], str] = printable, **values: Any) -> str:
+    """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, or by `shown`."""
+    options: dict[str, Any] = {} if name.endswith((".txt.j2", ".md.j2")) else dict(BRACKETS)
+    if ".html." in name:
+        shown, options["autoescape"] = one_line, True
     environment = templates(folder, finalize=lambda value: shown(value) if type(value) is str else value, **options)
     return environment.get_template(name).render(**values)
 
@@ -165,4 +127,5 @@ def templates(*folders: Path, **options: Any) -> Environment:
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
     environment.filters |= {"count": count, "line": one_line, "p": p_equals, "signed": signed}
+    environment.filters |= {"md": escape_markdown, "printable": printable}
     return environment

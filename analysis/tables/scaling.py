@@ -99,8 +99,6 @@ def table(asked: Asked) -> Table:
     import numpy as np
     import pandas as pd
 
-    from vitinit.analysis.stats import sample
-
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
     axis, series = found
@@ -112,12 +110,12 @@ def table(asked: Asked) -> Table:
             bases[row] = one.over + f", {one.place}" * several
         for x in sorted({x for other in series for x in other.cells}):
             scores = values.get(one.cells.get(x, ("", "")))
-            cells[row, f"{axis} {x:,.10g}"] = TableCell(sample(scores), one.gains.get(x))
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(scores, one.gains.get(x))
         gained, slope = pd.DataFrame({x: gain.by_seed for x, gain in one.gains.items()}).dropna(), TableCell()
         if len(gained.columns) >= LEAST_VALUES and len(gained):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))
             by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
-            slope = TableCell(sample(by_seed), unnamed(row, by_seed), signed=True)
+            slope = TableCell(by_seed, unnamed(row, by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
     pairs = [(one.cells[x][0], one.others[x]) for one in series for x in one.gains]
     notes = [

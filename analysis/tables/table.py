@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from vitinit.analysis.comparison import Comparison
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
+from vitinit.analysis.stats import Estimate, student
 from vitinit.analysis.text import count, number, one_line, p_written, signed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from vitinit.analysis.stats import Sample
+    from vitinit.analysis.stats import Values
 
 DAGGER = "†"
 NOTHING = "–"
@@ -53,7 +55,8 @@ class Asked:
 class TableCell:
     """Our numbers and the paper's for one row and column; None where there is none."""
 
-    ours: Sample | None = None
+    scores: Values | None = None
+    """Ours, by seed."""
     against: Comparison | None = None
     """Ours minus that of its base, or of the one baseline; or what the grid names."""
     best: bool = False
@@ -66,6 +69,11 @@ class TableCell:
     """Ours is a difference itself."""
     switch: bool | None = None
     """On or off, in place of any number."""
+
+    @cached_property
+    def ours(self) -> Estimate | None:
+        """Mean of our numbers; None where there are none."""
+        return student(self.scores) if self.scores is not None and len(self.scores) else None
 
     @property
     def excludes_published(self) -> bool:
@@ -99,7 +107,7 @@ class TableCell:
         """Return every number by its name in `NUMBERS`."""
         found: dict[str, Any] = {"published_difference": self.published_difference, "switch": self.switch}
         if ours := self.ours:
-            found |= {**vars(ours), "best": self.best}
+            found |= {name: getattr(ours, name) for name in ("n", "mean", "std", "low", "high")} | {"best": self.best}
         if comparison := self.against:
             found |= {name: getattr(comparison, name) for name in ("verdict", "p", "test", "family", "check")}
             found |= {"baseline": base and one_line(base), "pairs": comparison.n, "difference": comparison.mean}

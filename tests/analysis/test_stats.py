@@ -53,20 +53,20 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand_at_the_seeds_that
     assert stats.pooled(pd.DataFrame(rows)) == (pytest.approx(np.sqrt(2)), 2)
     ours, theirs = series(RNG.normal(1, size=6)), series(RNG.normal(size=6))
     std, df = stats.pooled(pd.DataFrame({"ours": ours, "theirs": theirs}))
-    estimate = stats.Student((ours - theirs).mean(), std * np.sqrt(2 / 6), df)
+    estimate = stats.Estimate(n=6, mean=(ours - theirs).mean(), std=std * np.sqrt(2), df=df)
     expected = scipy_stats.ttest_rel(ours, theirs)
-    assert (df, estimate.p) == (5, pytest.approx(expected.pvalue)), "of two rows it is the paired t test"
-    assert estimate.interval == tuple(map(pytest.approx, expected.confidence_interval(0.95)))
+    assert (df, estimate.t_test()) == (5, pytest.approx(expected.pvalue)), "of two rows it is the paired t test"
+    assert (estimate.low, estimate.high) == pytest.approx(expected.confidence_interval(0.95))
     assert stats.pooled(pd.DataFrame({"ours": ours}))[1] == 0
 
 
 def test_student_against_scipy_and_where_all_values_are_equal():
     x = RNG.normal(1, size=5)
     expected = scipy_stats.ttest_1samp(x, 0)
-    assert stats.student(x).p == pytest.approx(expected.pvalue)
-    assert stats.student(x).interval == tuple(map(pytest.approx, expected.confidence_interval(0.95)))
-    assert [stats.student([value] * 3).p for value in (0.0, 2.0)] == [1, 0]
-    assert np.isnan([*stats.student([1.0, 2.0]).interval, stats.sample([5.0]).std]).all(), "two seeds have none"
+    assert stats.student(x).t_test() == pytest.approx(expected.pvalue)
+    assert (stats.student(x).low, stats.student(x).high) == pytest.approx(expected.confidence_interval(0.95))
+    assert [stats.student([value] * 3).t_test() for value in (0.0, 2.0)] == [1, 0]
+    assert np.isnan([stats.student([1.0, 2.0]).low, stats.student([5.0]).std]).all(), "two seeds have none"
 
 
 def test_the_smallest_effect_that_sign_flips_detect_has_one_sign_at_all_seeds_in_four_studies_of_five():
