@@ -17,6 +17,7 @@ from pydantic import Field, PositiveInt, ValidationError, model_validator
 
 from vitinit.analysis.text import one_line
 from vitinit.benchmark.fields import Frozen, Share
+from vitinit.benchmark.identity import current
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
@@ -64,12 +65,13 @@ class PublishedSetting(Frozen):
     def is_of(self, spec: RunSpec) -> bool:
         """Return True if a run of ours has this setting, in all that is known of it."""
         known, model = self.initialization, spec.model.model_dump()
+        said = current(f"model.{model.get('arch')}", self.model, known=model)  # our ConViT has one position and pool
         return (
             known is not None
             and not self.masked
             and bool(self.model)
             and (known.base, known.method) == (spec.base, spec.method)
-            and {**model, **self.model} == model
+            and {**model, **said} == model
             and self.epochs in (None, spec.recipe.epochs)
             and self._is_of_images(spec.dataset)
         )

@@ -9,13 +9,11 @@ import itertools
 import os
 import re
 import sys
-from pathlib import Path
+from importlib.metadata import entry_points
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
-
-from tests.golden.training import entry
 
 PLACES = {
     **{"claim": r"/claim-\d+\.json$", "checkpoint": r"\.ckpt$", "record": r"/[0-9a-f]{16}\.json$"},
@@ -66,7 +64,8 @@ def main() -> None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
     sys.argv[1:] = sys.argv[4:]
-    exec(entry(Path(__file__).parents[2]), {})
+    (entry,) = entry_points(group="console_scripts", name="vitinit")
+    entry.load()()
 
 
 if __name__ == "__main__":

@@ -6,14 +6,15 @@ The oracle: the numbers of the record, and the kept weights and maps, of the sam
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.golden import training
 from tests.processes import PATIENCE, begin
+from tests.resume import cells
 from tests.resume.strike import PLACES
 
 KILL, TERM, OUT_OF_TIME = signal.SIGKILL, signal.SIGTERM, signal.SIGUSR2
@@ -42,13 +43,12 @@ CELLS = [
 def command(name: str) -> tuple[list[str], int]:
     """Arguments of the command that carries a cell out, saving every step, and its number of processes."""
     execution, _, row = name.partition("/")
-    (how,) = (each for each in training.EXECUTIONS if each.name == execution and row in each.cells("*"))
+    (how,) = (each for each in cells.EXECUTIONS if each.name == execution and row in each.cells())
     options = "--executor inline --device cpu --data-dir data --checkpoint-minutes 0 --keep-weights --keep-maps"
     options += " --retry-failed"
     if how.grid in ("golden-timm", "golden-shapes"):
         options += " --seeds 0 --set recipe.epochs=2"
-    grid = str(training.GRIDS / f"{how.grid}.yaml")
-    return ["run", grid, "--only", f"row={row}", *how.options, *options.split()], how.processes
+    return ["run", f"{how.grid}.yaml", "--only", f"row={row}", *how.options, *options.split()], how.processes
 
 
 def carry_out(place: Path, name: str, results: str, strike: tuple[str, int, int] = ("never", 0, 0)) -> list[int]:
@@ -56,7 +56,7 @@ def carry_out(place: Path, name: str, results: str, strike: tuple[str, int, int]
     arguments, processes = command(name)
     struck = 0 if strike[0] in ("claim", "checkpoint", "record") else processes - 1
     started = []
-    for rank, world in enumerate(training.worlds(processes) if processes > 1 else [{}]):
+    for rank, world in enumerate(cells.worlds(processes) if processes > 1 else [{}]):
         words = ["-m", "tests.resume.strike", *(strike if rank == struck else ("never", 0, 0))]
         said = place / f"said {results} {rank}"
         said.mkdir(exist_ok=True)
@@ -70,14 +70,15 @@ def outcome(place: Path, results: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The only record, and what is compared of it."""
     (path,) = (path for path in (place / results).glob("*/*.json") if len(path.stem) == 16)
     record = json.loads(path.read_text())
-    return record, {**training.numbers(record), "files": training.files(path)}
+    return record, {**cells.numbers(record), "files": cells.files(path)}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CELLS)
 def test_stopped_at_every_place_it_ends_with_the_same_bits(tmp_path: Path, name: str) -> None:
     assert {place for place, _ in CHAIN} == PLACES.keys()
-    training.draw_images(tmp_path / "images")
+    shutil.copytree(cells.GRIDS, tmp_path, dirs_exist_ok=True)  # beside the images of a relative folder
+    cells.draw_images(tmp_path / "images")
     assert set(carry_out(tmp_path, name, "whole")) == {0}
     for number, (place, times) in enumerate(CHAIN, CELLS.index(name)):
         stop = STOPS[number % len(STOPS)]
