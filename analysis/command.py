@@ -6,11 +6,12 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files, os_errors
+from vitinit.initializers.errors import BrokenFile, VitinitError, forgiving_terminal, located, of_files, os_errors
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
@@ -101,3 +102,24 @@ def write(path: Path, content: str | bytes) -> None:
         content = HIDDEN.sub("?", content).encode()
     with os_errors(f"cannot write {path}"):
         write_atomically(path, content)
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Say of an error that nobody meant where it is: in what, and at which line that is no library's.
+
+    Raises:
+        BrokenFile: with that line.
+    """
+    try:
+        yield
+    except VitinitError:
+        raise
+    except Exception as error:
+        raise BrokenFile(f"{what}: {type(error).__name__}: {located(error)}") from error
+
+
+def refuse(broken: Sequence[VitinitError]) -> None:
+    """Raise what was wrong with some, when all others are done."""
+    if broken:
+        raise VitinitError("; ".join(dict.fromkeys(map(str, broken))))

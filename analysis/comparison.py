@@ -10,18 +10,16 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitinit.analysis import stats
+from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import Key, skipped, values_by_seed
 from vitinit.analysis.text import interval_text, number, p_equals, signed
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.initializers.errors import VitinitError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitinit.analysis.frame import Study
 
 LEVEL = 0.05
 """Level of the tests, after correction."""
@@ -200,12 +198,14 @@ def named(study: Study, metric: str = "last") -> dict[Key, Comparison]:
     skipped has none, unless other seeds of it were not.
     """
     analysis, found = study.layout.analysis, dict[Key, Comparison]()
+    # a number in place of each dataset of the grid without a run, which has no label yet
+    columns = [*study.columns, *map(str, range(len(study.columns), len(study.layout.columns)))]
     for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
         tested, missing = dict[Key, Comparison](), 0
         pooled = analysis.interval == "pooled" and family == MAIN
         test = "t" if analysis.test == "pooled" and not pooled else analysis.test
         contrasts = [contrast for contrast in study.contrasts if contrast.family == family]
-        for contrast, column in product(contrasts, study.columns_of_grid):
+        for contrast, column in product(contrasts, columns):
             d = _differences(study, contrast, column, metric)
             if d is not None:
                 comparison = replace(unnamed(contrast.name, d), test=test, family=family)
@@ -243,7 +243,6 @@ def _differences(study: Study, contrast: Contrast, column: str, metric: str, epo
 
 def _pooled(study: Study, contrast: Contrast, column: str, metric: str) -> dict[str, Any]:
     """Return the standard deviation of a contrast by the noise of all rows, and its degrees of freedom."""
-    import pandas as pd
 
     values = {row: its for (row, place), its in values_by_seed(study, metric).items() if place == column}
     std, df = stats.pooled(pd.DataFrame(values))

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitinit.analysis.text import count, one_line
 from vitinit.benchmark.contrasts import Contrast
@@ -16,9 +17,6 @@ from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError, unknown_name
-
-if TYPE_CHECKING:  # pandas takes longer to import than `--help` may take
-    import pandas as pd
 
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 PREFERRED_STUDIES = ("table2", "small")
@@ -42,14 +40,9 @@ class Study:
     layout: Layout
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
 
-    @property
-    def home(self) -> Path:
-        """The folder that what is computed from the study goes to."""
-        return home(self.folders) / self.name
-
     def out(self, asked: Path | None, name: str, alone: bool) -> Path:
         """The folder for what is computed from the study: the one asked for, in which each of several has a part."""
-        return asked / ("" if alone else self.name) if asked else beside(self.home, name)
+        return asked / ("" if alone else self.name) if asked else beside(home(self.folders) / self.name, name)
 
     @property
     def contrasts(self) -> list[Contrast]:
@@ -72,15 +65,10 @@ class Study:
         """Column labels in the order of the table: datasets, small subsets first."""
 
         def order(label: str) -> tuple[int, str, float, str]:
-            dataset = next(o.spec.dataset for o in self.outcomes if self.column[o.run_id] == label)
+            dataset = self.examples[None, label].dataset
             return (_rank(dataset.name, DATASETS), dataset.name, dataset.train_size or float("inf"), label)
 
         return sorted(set(self.column.values()), key=order)
-
-    @property
-    def columns_of_grid(self) -> list[str]:
-        """The columns, and a number in place of each dataset of the grid without a run, which has no label yet."""
-        return [*self.columns, *map(str, range(len(self.columns), len(self.layout.columns)))]
 
     @cached_property
     def outcomes(self) -> list[RunRecord | FailureRecord | SkipRecord]:
@@ -99,12 +87,11 @@ class Study:
         Raises:
             VitinitError: those of one column are not measured by the same.
         """
-        found: dict[str, str] = {}
-        for (column, _), runs in self.cells.items():
-            for name in (registry.metric_label(run.metric) for run in runs):
-                if found.setdefault(column, name) != name:
-                    both = f"{found[column]} and by {name}"
-                    raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {both}")
+        found = {}
+        for column, names in self.runs.groupby("column", sort=False)["metric"].unique().items():
+            found[str(column)] = " and by ".join(names)
+            if len(names) > 1:
+                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {found[str(column)]}")
         return found
 
     @property
@@ -133,7 +120,6 @@ class Study:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """One row per finished run, in the order of the table."""
-        import pandas as pd
 
         lines = [
             {
@@ -141,7 +127,6 @@ class Study:
                 "row": row,
                 "column": column,
                 "dataset_label": run.spec.dataset.label,
-                "dataset": run.spec.dataset.name,
                 "train_images": run.dataset.train,
                 "checksum": run.dataset.checksum,
                 "model": run.spec.model.describe(),
@@ -155,7 +140,6 @@ class Study:
                 "score": run.score,
                 "best_score": run.best[1],
                 "commit": run.environment.get("commit"),
-                "dirty": run.environment.get("dirty"),
                 "device": run.execution.get("device"),
                 "hardware": run.environment.get("gpu") or run.environment.get("processor"),
             }
@@ -167,7 +151,6 @@ class Study:
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per finished run and epoch after which it was evaluated."""
-        import pandas as pd
 
         lines = [
             (run.run_id, row, column, run.spec.seed, epoch, score)
@@ -180,7 +163,6 @@ class Study:
     @cached_property
     def probes(self) -> pd.DataFrame:
         """One row per finished run, probed epoch, quantity, layer and head (1 where a quantity has none), from 1 on."""
-        import pandas as pd
 
         lines = []
         for (column, row), runs in self.cells.items():

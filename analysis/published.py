@@ -130,10 +130,6 @@ class PublishedTable(Frozen):
             raise ValueError("a cell that is not among the rows and columns")
         return self
 
-    def setting_of(self, cell: PublishedCell) -> PublishedSetting:
-        """All that is known of the setting of a number."""
-        return self.all | self.rows[cell.row] | self.columns[cell.column] | cell.setting
-
 
 class Publication(Frozen):
     """One paper: what it is, and its tables."""
@@ -168,14 +164,14 @@ class Published:
         return self.cell.value
 
     @property
+    def cited(self) -> str:
+        """Its table and the paper."""
+        return f"{self.table} of {self.publication.cited}"
+
+    @property
     def source(self) -> str:
         """Its table, the paper, and the table's setting."""
-        return source(self.publication, self.table)
-
-
-def source(publication: Publication, table: str) -> str:
-    """A published table, its paper, and its setting, for people."""
-    return f"{table} of {publication.cited} ({publication.tables[table].setting})"
+        return f"{self.cited} ({self.publication.tables[self.table].setting})"
 
 
 @cache
@@ -199,8 +195,11 @@ def papers() -> list[Publication]:
 
 def numbers(publication: Publication, table: str) -> list[Published]:
     """All numbers of a published table, in its order."""
-    its = publication.tables[table]
-    return [Published(publication, table, cell, its.setting_of(cell)) for cell in its.cells]
+    its, found = publication.tables[table], []
+    for cell in its.cells:
+        setting = its.all | its.rows[cell.row] | its.columns[cell.column] | cell.setting
+        found.append(Published(publication, table, cell, setting))
+    return found
 
 
 @cache

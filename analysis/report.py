@@ -11,22 +11,22 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from markupsafe import Markup, escape
 
 from vitinit.analysis import command, frame
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures import style
+from vitinit.analysis.figures.drawing import drawn, finished
+from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.pages.render import has_own, page
-from vitinit.analysis.registry import refuse
-from vitinit.analysis.tables import notes, reading
+from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
 from vitinit.analysis.text import one_line
 from vitinit.initializers.errors import VitinitError
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
-    from vitinit.analysis.figures.style import Panels
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy")
@@ -47,21 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(results: list[Path] | None, name: str | None, baseline: str | None, out: Path | None) -> None:
-    from vitinit.analysis.figures.drawing import finished
-
     studies = finished(results, name, baseline)
     broken: list[VitinitError] = []
     pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
-    for study, shown in zip(studies, pages, strict=True):
-        _write(command.folder(study.out(out, "", bool(name))) / FILE, page=shown, index="" if name else f"../{FILE}")
+    for shown in pages:
+        folder = command.folder(shown["study"].out(out, "", bool(name)))
+        _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
     if not name:
         _write((out or frame.home(studies[0].folders)) / FILE, pages=pages)
-    refuse(broken)
+    command.refuse(broken)
 
 
 def _write(path: Path, **values: Any) -> None:
-    from markupsafe import Markup
-
     values |= {"part": lambda table: Markup(to_part(table)), "inline": _inline, "file": FILE}
     command.write(path, template("report.html.j2", Path(__file__).parent, **values))
     command.say([f"wrote {path}"])
@@ -70,7 +67,8 @@ def _write(path: Path, **values: Any) -> None:
 def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> dict[str, Any]:
     """Return what the template shows of a study: tables, figures, and paragraphs of its page; errors go to `broken`.
 
-    Without an answer by a person or by contrasts, the main table is read.
+    Without an answer by a person or by contrasts, the main table is read. Figures are those for which there is room; of
+    a study that only chooses, accuracy alone.
     """
     tables = []
     for name in names(study):
@@ -79,7 +77,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
         except VitinitError as error:
             broken.append(error)
     if not tables:
-        refuse(broken)
+        command.refuse(broken)
     tuning = set(study.runs["split"]) == {"val"}
     try:
         text = page(study)
@@ -89,45 +87,25 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     title, question, answer, *_ = (part.strip() for part in text.split("\n\n"))
     paragraphs = answer.splitlines()
     if not (has_own(study) or tuning or any(map(of_contrasts, tables))):
-        paragraphs = reading.sentences(tables[0])
+        paragraphs = notes.sentences(tables[0])
     limits = [*notes.without_numbers(study), *notes.mixed_code(study)]
     limits += re.findall("^- (.*)", text.partition("\n## Limits\n")[2].partition("\n## ")[0], re.MULTILINE)
-    figures, more = _figures(study, baseline, tuning, broken)
-    shown = {"title": title.removeprefix("# "), "question": question, "paragraphs": paragraphs, "limits": limits}
-    return shown | {"study": study, "tables": tables, "figures": figures, "more": more}
-
-
-def _figures(
-    study: frame.Study, baseline: str | None, tuning: bool, broken: list[VitinitError]
-) -> tuple[list[tuple[str, str, list[Markup]]], bool]:
-    """Return names, captions and SVGs that fit on the page, and True if there are more.
-
-    Of a study that only chooses it has accuracy alone.
-    """
-    from vitinit.analysis.curves.registry import CURVES
-    from vitinit.analysis.figures.drawing import drawn
-    from vitinit.analysis.figures.registry import FIGURES
-
-    every = [drawing for drawing in (*FIGURES.entries(), *CURVES.entries()) if not tuning or drawing.name == "accuracy"]
-    every.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))
-    figures: list[tuple[str, str, list[Markup]]] = []
-    room = MOST_BYTES
-    for drawing, grids in drawn(every, study, baseline, broken):
+    drawings = [FIGURES.get("accuracy")] if tuning else [*FIGURES.entries(), *CURVES.entries()]
+    drawings.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))
+    figures, room = [], MOST_BYTES
+    for drawing, grids in drawn(drawings, study, baseline, broken):
         pictures = [_svg(grid) for grid in grids.values()]
         room -= sum(map(len, pictures))
         if room < 0:
-            return figures, True
+            break
         if pictures:
             figures.append((drawing.name, drawing.caption, pictures))
-    return figures, False
+    shown = {"title": title.removeprefix("# "), "question": question, "paragraphs": paragraphs, "limits": limits}
+    return shown | {"study": study, "tables": tables, "figures": figures, "more": room < 0}
 
 
-def _svg(grid: Panels) -> Markup:
+def _svg(grid: style.Panels) -> Markup:
     """Return a figure as part of a page: transparent."""
-    from markupsafe import Markup, escape
-
-    from vitinit.analysis.figures import style
-
     text = style.saved(grid, "svg", Date=None).decode()
     text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'<g id="[A-Za-z0-9]+_\d+"', "<g", text)  # matplotlib numbers anew in each figure
@@ -137,8 +115,6 @@ def _svg(grid: Panels) -> Markup:
 
 def _inline(text: str) -> Markup:
     """Render the Markdown that pages use within a paragraph; links stay as their text."""
-    from markupsafe import Markup, escape
-
     text = re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", one_line(text, LONGEST))  # patterns are quadratic
     html = str(escape(text))
     for pattern, tag in ((r"\*\*(.+?)\*\*", "b"), (r"`(.+?)`", "code"), (r"(?<![\w\\])\*(\S.*?)\*", "i")):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, lookup, read_in_part
 from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
 from vitinit.initializers.errors import unknown_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 METRICS = {"last": "score", "best": "best_score"}
 
@@ -49,17 +47,13 @@ def own_bases(study: Study) -> dict[str, str]:
 
     Of several, with recipes of their own, the first of those whose recipes are most like the row's.
     """
-    examples, found = study.examples, {}
-    plain = [row for row in study.rows if not examples[row, None].method]
-    for row in study.rows:
+    starts, found = {key: (spec.base, spec.model) for key, spec in study.examples.items()}, {}
+    plain = [row for row in study.rows if not study.examples[row, None].method]
+    for row in (row for row in study.rows if row not in plain):
         others = []
-        for other in plain if row not in plain else ():
-            pairs = [
-                (examples[row, place], examples[other, place])
-                for place in study.columns
-                if {(row, place), (other, place)} <= examples.keys()
-            ]
-            if pairs and all((ours.base, ours.model) == (theirs.base, theirs.model) for ours, theirs in pairs):
+        for other in plain:
+            places = [place for place in study.columns if {(row, place), (other, place)} <= starts.keys()]
+            if places and all(starts[row, place] == starts[other, place] for place in places):
                 others.append(other)
         if others:
             found[row] = min(others, key=lambda other: len(differing(study, row, other)))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy.special import stdtrit
+
 from vitinit.analysis import board, command, comparison, frame, stats
 from vitinit.analysis.tables.render import template
 from vitinit.benchmark.records import looks
@@ -110,8 +112,6 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) ->
 
 def _detectable(its: Comparison, n: int) -> float:
     """Return the gain that four of five such studies find, from the interval of the one that was found."""
-    from scipy.special import stdtrit
-
     return DETECTABLE * (its.high - its.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
 
 

@@ -18,16 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import ndtri, stdtr, stdtrit
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-    Values = Sequence[float] | pd.Series[float] | Floats
+Floats = NDArray[np.float64]
+Values: TypeAlias = "Sequence[float] | pd.Series[float] | Floats"
 
 POWER = 0.8
 """Power of the smallest detectable effect: four of five such studies find it."""
@@ -71,8 +70,6 @@ class Estimate:
 
     def t_test(self) -> float:
         """Return the two-sided p of a mean of 0, one test alone."""
-        from scipy.special import stdtr
-
         if not self.error:  # all values are equal
             return float(self.mean == 0)
         return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
@@ -82,8 +79,6 @@ class Estimate:
         return (self._t(1 - level / 2) + self._t(POWER)) * self.error
 
     def _t(self, quantile: float) -> float:
-        from scipy.special import stdtrit
-
         return float(stdtrit(self.df, quantile))
 
 
@@ -143,8 +138,6 @@ def sign_flips_detect(values: Values, level: float) -> float:
     Where only differences of one sign reach the level: n of n have it with probability 0.8. Elsewhere as the t test
     (approximation).
     """
-    from scipy.special import ndtri
-
     n = len(values)
     if n < 2 or level < 2 / 2.0**n:
         return float("inf")

@@ -7,14 +7,12 @@ et al., arXiv 2010.15327) it is averaged over batches, in the numerator and in t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 ROUNDING = 1e-10
 """Threshold of a constant Gram matrix: the share of it that centring leaves."""

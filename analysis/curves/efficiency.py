@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pandas as pd
 
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.scaling import over_numbers
-from vitinit.analysis.figures.style import file_part, score_name
+from vitinit.analysis.figures.style import Panels, file_part, score_name
 from vitinit.analysis.frame import Study
 from vitinit.analysis.stats import student
 from vitinit.analysis.tables.convit import gap_bases
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitinit.analysis.figures.style import Panels
 
 
 def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
@@ -40,7 +35,6 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Pa
 
     Gains are by seed: the score over the base's of the same seed and size, minus 1.
     """
-    import pandas as pd
 
     bases, figures = gap_bases(study, baseline), {}
     for name, runs in several_sizes(study).items():

@@ -6,19 +6,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import yaml
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, file_part, finish, lines, palette, panels
+from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, marked, palette, panels, said
 from vitinit.analysis.frame import PROBES, Study
-from vitinit.analysis.unread import marked, said
-
-if TYPE_CHECKING:
-    from vitinit.analysis.figures.style import Panels
-
 
 QUANTITIES = yaml.safe_load(Path(__file__).with_name("quantities.yaml").read_text(encoding="utf-8"))
 """Title, name of the axis and reading help of each quantity."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
+
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import kept, source
-from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show
+from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show, with_mark
 from vitinit.analysis.frame import Study
-from vitinit.analysis.unread import with_mark
 
 
 @CURVES.add(
@@ -17,8 +19,6 @@ from vitinit.analysis.unread import with_mark
 )
 def initializers(study: Study) -> dict[str, Panels]:
     """Draw CKA between rows after training: a figure per dataset, a map per layer, on one colour scale."""
-    import numpy as np
-    import pandas as pd
 
     figures = {}
     for column, runs in kept(study).items():

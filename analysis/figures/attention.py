@@ -10,11 +10,12 @@ import textwrap
 from hashlib import sha256
 from itertools import product
 
+import pandas as pd
+
 from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import Panels, file_part, finish, panels, show
+from vitinit.analysis.figures.style import Panels, file_part, finish, panels, show, with_mark
 from vitinit.analysis.frame import Study
-from vitinit.analysis.unread import with_mark
 
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
@@ -29,7 +30,6 @@ EPOCHS = {"before": 0, "after": -1}
 )
 def training(study: Study) -> dict[str, Panels]:
     """Draw the first, the middle and the last layer of each row before and after training: a figure per dataset."""
-    import pandas as pd
     from matplotlib import rcParams
     from matplotlib.colors import LogNorm
 

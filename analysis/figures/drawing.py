@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vitinit.analysis import command
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
-from vitinit.analysis.registry import refuse
 from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
-
-if TYPE_CHECKING:
-    from vitinit.analysis.figures.style import Panels
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -36,7 +31,7 @@ def finished(results: Sequence[Path] | None, name: str | None, baseline: str | N
 
 def drawn(
     drawings: Iterable[Drawing], study: Study, baseline: str | None, broken: list[VitinitError]
-) -> Iterator[tuple[Drawing, dict[str, Panels]]]:
+) -> Iterator[tuple[Drawing, dict[str, style.Panels]]]:
     """Yield the figures of each drawing; errors are added to `broken`."""
     for drawing in drawings:
         try:
@@ -81,9 +76,9 @@ def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) 
         shown, files, said = study.by(args.metric) if args.metric else study, 0, list[str]()
         for drawing, figures in drawn(chosen, shown, args.baseline, broken):
             for file, grid in figures.items():
-                style.save(grid, out / file)
+                style.save(grid, out, file)
             files += len(figures)
             if not figures and (alone or args.figure):
                 said.append(f"  not drawn: {drawing.name}: {drawing.why_none}")
         command.say([f"Study {study.name}: {count(files, 'figure')} in {out}", *said])
-    refuse(broken)
+    command.refuse(broken)

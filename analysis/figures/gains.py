@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitinit.analysis.comparison import between, compare
 from vitinit.analysis.figures.registry import FIGURES
@@ -11,9 +13,6 @@ from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panel
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
 from vitinit.benchmark.contrasts import Contrast
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
 BY_SEED = "by seed: mean with 95 % interval (t)"
@@ -24,7 +23,6 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
 
     `row` and `over` are the first and the last row by weight.
     """
-    import pandas as pd
 
     lines = []
     for column in study.columns:

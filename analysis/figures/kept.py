@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
+from vitinit.analysis.figures.style import said
 from vitinit.analysis.frame import Study
-from vitinit.analysis.unread import said
 from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import WIDTH, Panels, finish, panels, show
 from vitinit.analysis.frame import Study
@@ -19,8 +22,6 @@ def offsets(study: Study) -> dict[str, Panels]:
 
     One logarithmic scale for all: uniform attention and a sharp impulse differ by two orders of magnitude.
     """
-    import numpy as np
-    import pandas as pd
     from matplotlib.colors import LogNorm
 
     runs = [(where, run) for where, its in study.cells.items() for run in its if run.init.offset_maps]

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from vitinit.analysis.command import blaming
+from vitinit.analysis.figures.style import Panels
 from vitinit.analysis.frame import Study
-from vitinit.analysis.registry import blaming
 from vitinit.initializers.plugins import Registry
 
-if TYPE_CHECKING:
-    from vitinit.analysis.figures.style import Panels
-
-Draw = Callable[..., "dict[str, Panels]"]
+Draw = Callable[..., dict[str, Panels]]
 """Figures of a study by the name of their files; none where its records do not allow any."""
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import Panels, finish, lines, palette, panels, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
@@ -40,7 +38,6 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
 )
 def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
-    import pandas as pd
 
     if not (found := scaling(study)):
         return {}

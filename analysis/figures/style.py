@@ -15,17 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import yaml
+from numpy.typing import NDArray
 
 from vitinit.analysis import command
+from vitinit.analysis.text import one_line
+from vitinit.benchmark.metrics.registry import OF_LABELS
 from vitinit.benchmark.records.export import csv_text
+from vitinit.benchmark.records.record import RunRecord
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
 STYLE = Path(__file__).with_name("matplotlibrc")
 WIDTH = 6.5
@@ -34,6 +37,11 @@ LOOKS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("looks.yaml").re
 """Colours of rows, and dashes, markers and the resolution of files."""
 FEW = 10
 """An axis with so many points or fewer has ticks at points only, at each where there is room."""
+MARK = "†"
+"""Mark of rows with attention that nothing reads: that of patches in the last layer, if the class token answers alone.
+
+No gradient reaches their queries there, so what is measured of them tells nothing of what training wants.
+"""
 SD = "mean over seeds, band: standard deviation"
 
 
@@ -89,9 +97,8 @@ def palette(labels: Iterable[str]) -> dict[str, str]:
         others = LOOKS["others"]
         first = int(sha256(label.encode()).hexdigest()[:8], 16) % len(others)
         tried = others[first:] + others[:first]
-        free = [colour for colour in tried if colour not in found.values()] or tried
-        apart = [colour for colour in free if abs(lightness(colour) - before) > 40]
-        found[label] = LOOKS["fixed"].get(label) or (apart or free)[0]
+        best = min(tried, key=lambda colour: (colour in found.values(), abs(lightness(colour) - before) <= 40))
+        found[label] = LOOKS["fixed"].get(label) or best
         before = lightness(found[label])
     return found
 
@@ -270,6 +277,23 @@ def with_seeds(data: pd.DataFrame, *by: str) -> dict[str, str]:
     }
 
 
+def marked(runs: Iterable[RunRecord]) -> str:
+    """Return the suffix of the name of a row."""
+    unread = any(not run.spec.model.reads_patches and run.last.field == OF_LABELS for run in runs)
+    return f" {MARK}" if unread else ""
+
+
+def with_mark(row: str, run: RunRecord, most: int = 60) -> str:
+    """The name of a row and its mark, which a name that is too long leaves room for."""
+    mark = marked([run])
+    return one_line(row, most - len(mark)) + mark
+
+
+def said(runs: Iterable[RunRecord]) -> str:
+    """Return the meaning of the mark; empty where there is none."""
+    return f"{MARK} answers by its class token: nothing reads the patches of the last layer" if marked(runs) else ""
+
+
 def file_part(*labels: str) -> str:
     """Return labels as a part of a file's name."""
     return "-".join(re.sub(r"[^\w.-]+", "_", label).strip("_")[:80] for label in labels)
@@ -281,28 +305,26 @@ def digest(data: pd.DataFrame) -> str:
     return sha256(off_ties.to_csv(index=False, float_format="%.6g").encode()).hexdigest()
 
 
-def save(grid: Panels, path: Path) -> None:
+def save(grid: Panels, folder: Path, name: str) -> None:
     """Write a figure as PDF and PNG, and its data as CSV, without dates: the same records give the same bytes.
 
     Raises:
         VitinitError: a file cannot be written.
     """
-    save_png(grid, path)
-    command.write(path.with_name(f"{path.name}.pdf"), saved(grid, "pdf", CreationDate=None))
-    command.write(path.with_name(f"{path.name}.csv"), csv_text(grid.data, float_format="%.10g"))
+    save_png(grid, folder / f"{name}.png")
+    command.write(folder / f"{name}.pdf", saved(grid, "pdf", CreationDate=None))
+    command.write(folder / f"{name}.csv", csv_text(grid.data, float_format="%.10g"))
 
 
 def save_png(grid: Panels, path: Path) -> None:
     """Write a figure as PNG that holds the digest of its data."""
-    picture = saved(grid, "png", Software=None, Description=digest(grid.data))
-    command.write(path.with_name(f"{path.name}.png"), picture)
+    command.write(path, saved(grid, "png", Software=None, Description=digest(grid.data)))
 
 
 def shows(path: Path, grid: Panels) -> bool:
-    """Return True if the PNG at a path without its ending was drawn from the data of this figure."""
+    """Return True if a PNG was drawn from the data of this figure."""
     from PIL import Image
 
-    path = path.with_name(f"{path.name}.png")
     return path.is_file() and Image.open(path).info.get("Description") == digest(grid.data)
 
 

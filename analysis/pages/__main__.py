@@ -47,7 +47,7 @@ def _run(args: argparse.Namespace) -> None:
         for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
             pages[path.with_suffix("")] = render(path.name, [folder])
     drawn = {
-        frame.beside(folder / name, "figures") / file: grid
+        frame.beside(folder / name, "figures") / f"{file}.png": grid
         for name, text in texts.items()
         for file, grid in pictures(studies[name], text).items()
     }
@@ -55,11 +55,12 @@ def _run(args: argparse.Namespace) -> None:
         for path, text in pages.items():
             command.write(path, text)
         for path, grid in drawn.items():
-            style.save_png(grid, command.folder(path.parent) / path.name)
+            command.folder(path.parent)
+            style.save_png(grid, path)
         print(f"wrote {len(pages)} pages and {len(drawn)} pictures to {folder}")
         return
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
-    stale += [path.with_name(f"{path.name}.png") for path, grid in drawn.items() if not style.shows(path, grid)]
+    stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
         raise VitinitError(
             f"{', '.join(map(str, stale))}: not what the records and the template give: write the pages anew"

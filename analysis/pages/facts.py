@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, choose
@@ -20,9 +21,6 @@ from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
 from vitinit.analysis.text import number
 from vitinit.initializers.errors import VitinitError, unknown_name
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Facts:
@@ -160,10 +158,6 @@ class Facts:
     def chosen(self) -> tuple[list[str], list[Choice]]:
         """Return the fields that a tuning study chooses, and the choice of each row."""
         return choose(self.study)
-
-    def figure(self, name: str, alt: str) -> str:
-        """Return a picture as Markdown: one that `analysis.figures` or `analysis.curves` draws under this name."""
-        return f"![{alt}](figures/{name})"
 
     @property
     def folder(self) -> str:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.comparison import unnamed
+from vitinit.analysis.curves.registry import CURVES
+from vitinit.analysis.figures import style
+from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
 from vitinit.initializers.errors import VitinitError
-
-if TYPE_CHECKING:
-    from vitinit.analysis.figures.style import Panels
 
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
@@ -60,16 +59,12 @@ def is_ours(folders: Sequence[Path]) -> bool:
     return all(folder.resolve() == OURS for folder in folders)
 
 
-def pictures(study: frame.Study, text: str) -> dict[str, Panels]:
+def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     """Draw the figures that a page shows, by the names of their files without the ending.
 
     Raises:
         VitinitError: the records do not give one of them.
     """
-    from vitinit.analysis.curves.registry import CURVES
-    from vitinit.analysis.figures import style
-    from vitinit.analysis.figures.registry import FIGURES
-
     style.set_defaults()
     found = {}
     for file in re.findall(r"\(figures/([^)]+)\.png\)", text):

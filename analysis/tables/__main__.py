@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
-from vitinit.analysis.registry import refuse
 from vitinit.analysis.rows import METRICS, check_baseline
-from vitinit.analysis.tables import notes, reading
+from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
@@ -87,13 +86,13 @@ def _run(args: argparse.Namespace) -> None:
                 for line in (table.caption, *to_terminal(table, console.width), *(table.notes if args.all else ())):
                     console.print(line)
         if brief:
-            summary = reading.sentences(tables[0], None if args.baseline else named) if tables else []
+            summary = notes.sentences(tables[0], None if args.baseline else named) if tables else []
             for line in (*notes.without_numbers(study), *notes.mixed_code(study), *summary):
                 console.print(line)
         console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {out}\n")
     if not FOLDER.is_dir():
         console.print(f"No published numbers are shown: {FOLDER} is missing; a clone of the repository has it")
-    refuse(broken)
+    command.refuse(broken)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vitinit.analysis.comparison import compare, families, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
@@ -62,8 +64,6 @@ def followed(study: Study) -> bool:
 @TABLES.add("_epochs", followed, place=3)
 def over_epochs(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
-    import numpy as np
-
     study, evaluated = asked.study, _evaluated(asked.study)
     shown = {its[int(at)] for its in evaluated.values() for at in np.linspace(0, len(its) - 1, min(MOST, len(its)))}
     cells, second = {}, {}

@@ -10,7 +10,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, context, numbers, read_in_part
 from vitinit.analysis.rows import Key, differing, skipped
 from vitinit.analysis.tables.render import template
-from vitinit.analysis.tables.table import TableCell
+from vitinit.analysis.tables.table import Table, TableCell
 from vitinit.analysis.text import capitalised, count
 
 WHEN = {
@@ -119,3 +119,20 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
         "parts": [run for run in study.contents.done.values() if read_in_part(run)],
     }
     return template("published.txt.j2", **known).splitlines()
+
+
+def sentences(table: Table, named: Table | None = None) -> list[str]:
+    """Return a sentence for each column, by the template `summary.txt.j2`: gains, losses, and what the seeds can show.
+
+    Empty without differences.
+
+    Args:
+        table: main table of a study.
+        named: table of the contrasts that its grid names; if given, sentences are on these alone.
+    """
+    compared = (named or table).numbers.dropna(subset="difference")
+    columns = {
+        column: its.sort_values("difference", ascending=False).to_dict("records")
+        for column, its in compared.groupby("column", sort=False)
+    }
+    return template("summary.txt.j2", columns=columns, named=named).splitlines()

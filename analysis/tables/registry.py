@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vitinit.analysis.command import blaming
 from vitinit.analysis.frame import Study
-from vitinit.analysis.registry import LAST, blaming
 from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.tables.table import Asked, Table
 from vitinit.initializers.errors import unknown_name
@@ -32,7 +32,7 @@ class Tables(Registry[Kind]):
     """Registry of the tables that the files of this folder compute."""
 
     def add(
-        self, ending: str, allowed: Callable[[Study], bool] = lambda study: True, place: int = LAST
+        self, ending: str, allowed: Callable[[Study], bool] = lambda study: True, place: int = 1_000
     ) -> Callable[[Callable[[Asked], Table]], Callable[[Asked], Table]]:
         """Register the function that computes a table.
 

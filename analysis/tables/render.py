@@ -7,13 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.analysis.tables.table import Table
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.sandbox import SandboxedEnvironment
+
 from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals, signed
 from vitinit.benchmark.records.export import csv_text
 from vitinit.initializers.errors import printable
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from vitinit.analysis.tables.table import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
 PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
@@ -76,8 +79,6 @@ def to_csv(table: Table, notes: bool = False) -> str:
 
 def to_terminal(table: Table, width: int) -> list[str]:
     """Lines of plain text: as many columns beside each other as fit into the width; a bold one has an asterisk."""
-    import pandas as pd
-
     marked: Any = table.texts.copy()
     for where in table.bold:
         marked.loc[where] += "*"
@@ -119,9 +120,6 @@ def template(name: str, folder: Path = TEMPLATES, shown: Callable[[str], str] = 
 
 def templates(*folders: Path, **options: Any) -> Environment:
     """Return what fills in the templates of these folders, which may come from somebody else."""
-    from jinja2 import FileSystemLoader, StrictUndefined
-    from jinja2.sandbox import SandboxedEnvironment
-
     loader, strict = FileSystemLoader(folders), StrictUndefined
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from os.path import commonprefix
+
+import numpy as np
+import pandas as pd
 
 from vitinit.analysis.comparison import Comparison, compare, unnamed
 from vitinit.analysis.frame import Study
@@ -88,17 +91,13 @@ def common_label(rows: list[str], axis: str) -> str:
     """Return the common beginning of row labels, without the axis: `Mimetic` of `Mimetic, width 48` and so on."""
     if len(set(rows)) == 1:
         return rows[0]
-    same = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*rows, strict=False))
-    common = re.sub(r"[\d.]+$", "", "".join(letter for letter, *_ in same))
+    common = re.sub(r"[\d.]+$", "", commonprefix(rows))  # noqa: RUF071 - letter by letter
     return re.sub(rf"[,:\s]*({axis}|{axis.rpartition('.')[2]})?[\s=:]*$", "", common) or rows[0]
 
 
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
     """One line per initialisation, a column per value of the axis, and the slope of the gain."""
-    import numpy as np
-    import pandas as pd
-
     study, found = asked.study, scaling(asked.study, asked.metric)
     assert found
     axis, series = found

@@ -6,19 +6,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from vitinit.analysis.comparison import Comparison
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
-from vitinit.analysis.stats import Estimate, student
-from vitinit.analysis.text import count, number, one_line, p_written, signed
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from vitinit.analysis.stats import Values
+from vitinit.analysis.stats import Estimate, Values, student
+from vitinit.analysis.tables.render import template
+from vitinit.analysis.text import number, one_line, p_written, signed
 
 DAGGER = "†"
 NOTHING = "–"
@@ -26,13 +24,22 @@ NOTHING = "–"
 GAIN = "gain [95 %]"
 PARTS = ("paper", GAIN, "paper's gain", "p")
 """Parts of a column behind our numbers; one that no row has is left out."""
-NUMBERS = (
-    *("row", "column", "n", "mean", "std", "low", "high", "best"),
-    *("baseline", "pairs", "difference", "difference_low", "difference_high", "verdict"),
-    *("p", "test", "family", "check", "detectable"),
-    *("published", "published_paper", "published_table", "published_difference", "switch"),
-)
-"""Columns of a table's CSV."""
+NUMBERS = {
+    **{name: f"ours.{name}" for name in ("n", "mean", "std", "low", "high")},
+    "best": "best",
+    "baseline": "",
+    "pairs": "against.n",
+    "difference": "against.mean",
+    "difference_low": "against.low",
+    "difference_high": "against.high",
+    **{name: f"against.{name}" for name in ("verdict", "p", "test", "family", "check", "detectable")},
+    "published": "published.value",
+    "published_paper": "published.publication.paper",
+    "published_table": "published.table",
+    "published_difference": "published_difference",
+    "switch": "switch",
+}
+"""Columns of a table's CSV behind row and column: where a cell has them."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +110,16 @@ class TableCell:
                 found["p"] = p_written(comparison.p)
         return found
 
-    def numbers(self, base: str | None) -> dict[str, Any]:
+    def numbers(self) -> dict[str, Any]:
         """Return every number by its name in `NUMBERS`."""
-        found: dict[str, Any] = {"published_difference": self.published_difference, "switch": self.switch}
-        if ours := self.ours:
-            found |= {name: getattr(ours, name) for name in ("n", "mean", "std", "low", "high")} | {"best": self.best}
-        if comparison := self.against:
-            found |= {name: getattr(comparison, name) for name in ("verdict", "p", "test", "family", "check")}
-            found |= {"baseline": base and one_line(base), "pairs": comparison.n, "difference": comparison.mean}
-            found |= {"difference_low": comparison.low, "difference_high": comparison.high}
-            found |= {"detectable": comparison.detectable}
-        if paper := self.published:
-            found |= {"published": paper.value, "published_paper": paper.publication.paper}
-            found["published_table"] = paper.table
-        return {name: int(its) if type(its) is bool else its for name, its in found.items() if its not in (None, "")}
+        found = {}
+        for name, path in NUMBERS.items():
+            value: Any = self
+            for part in path.split("."):
+                value = getattr(value, part, None)
+            if value not in (None, "") and (self.ours or name != "best"):
+                found[name] = int(value) if isinstance(value, bool) else value
+        return found
 
 
 def _of(n: int, usual: int) -> str:
@@ -170,14 +173,11 @@ def compose(
             alone. Default: `cells`.
         explained: Further sentences of the caption.
     """
-    import pandas as pd
-
     baselines, shown = baselines or {}, shown or cells
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
     over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
-    samples = [cell.ours for cell in cells.values() if cell.ours]
-    sizes = Counter(ours.n for ours in samples)
+    sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
     usual = max(sizes, key=lambda n: (sizes[n], n), default=0)
 
     texts: dict[tuple[str, str], dict[str, str]] = {}
@@ -193,29 +193,20 @@ def compose(
                 texts[label, head] = {row: each.get(part, "") for row, each in found.items()}
             bold |= {(row, (label, first)) for row, cell in its.items() if cell.best}
 
-    spread = " and standard deviation" * any(ours.std is not None for ours in samples)
-    lines = [f"{subject}, mean{spread} over {count(usual, 'seed')}" if usual else subject]
-    if len(sizes) > 1:
-        lines[0] += " (other numbers of seeds in brackets)"
-    if bold:
-        lines.append("Bold: best, or its paired difference from the best has a 95 % interval that contains 0")
-    if gains:
-        lines.append(f"Gain: by seed, {over}, with its 95 % interval")
-    lines += explained
-    if papers := dict.fromkeys(cell.published.source.partition(" (")[0] for cell in cells.values() if cell.published):
-        lines.append(f"Paper: {'; '.join(papers)}")
-    if any(cell.excludes_published for cell in cells.values()):
-        lines.append(f"{DAGGER}: the paper's number is outside the 95 % interval of our mean")
-    numbers = [
-        {"row": one_line(row), "column": one_line(column), **cell.numbers(baselines.get(row))}
-        for (row, column), cell in cells.items()
-    ]
+    known: dict[str, Any] = {"cells": list(cells.values()), "usual": usual, "bold": bold, "gains": gains, "over": over}
+    caption = template("caption.txt.j2", subject=subject, explained=explained, **known)
+    numbers = []
+    for (row, column), cell in cells.items():
+        labels = {"row": row, "column": column}
+        if cell.against and row in baselines:
+            labels["baseline"] = baselines[row]
+        numbers.append({name: one_line(label) for name, label in labels.items()} | cell.numbers())
     return Table(
         asked.name,
         asked.study,
-        " ".join(f"{line.rstrip('.')}." for line in lines),
+        " ".join(caption.splitlines()),
         pd.DataFrame(texts, index=list(dict.fromkeys(row for row, _ in shown)), dtype=object).fillna(""),
         frozenset(bold),
-        pd.DataFrame(numbers).reindex(columns=NUMBERS),
+        pd.DataFrame(numbers).reindex(columns=["row", "column", *NUMBERS]),
         list(notes),
     )

@@ -10,8 +10,8 @@ from synthetic_records import done, respecified, with_metrics, write
 from tests.synthetic_masks import dense
 from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
+from vitinit.analysis.figures.style import MARK, marked
 from vitinit.analysis.tables.__main__ import main as tables
-from vitinit.analysis.unread import MARK, marked
 
 
 def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:
