@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import threading
@@ -40,6 +41,7 @@ def by_default(config: pytest.Config) -> bool:
     return config.option.markexpr in config.getini("addopts")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """A worker for each core, as far as memory goes."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -55,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
     """
     if LEADS:
-        config.add_cleanup(ASIDE.close)
+        atexit.register(ASIDE.close)  # after multiprocessing, which tidies its own in there
         config.option.basetemp = config.option.basetemp or TESTS / "pytest"
         if complaint := other_installation():
             raise pytest.UsageError(complaint)

@@ -114,7 +114,8 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
     assert [session.from_step == 0 for session in record.sessions] == [True, False]
 
 
-@pytest.mark.parametrize("after", (4, 6, 7, 8, 9, 10, 12) if ALL else ())
+@thorough
+@pytest.mark.parametrize("after", (4, 6, 7, 8, 9, 10, 12))
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
     study(tmp_path)
