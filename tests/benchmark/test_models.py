@@ -49,6 +49,7 @@ def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
     y, x = (each.reshape(-1, 1) * bands for each in np.indices((side, side)))  # tokens are row-major
     expected = np.concatenate([np.sin(y), np.sin(x), np.cos(y), np.cos(x)], axis=1)
     np.testing.assert_allclose(m.pos_embed.double().numpy(), expected[None], atol=1e-6)
+    torch.nn.init.ones_(m.cls_token)  # a model has no values before it is initialised
     with torch.no_grad():  # a class token has no position
         tokens = m._pos_embed(torch.zeros(1, side * side, width))
     torch.testing.assert_close(tokens[0], torch.cat([m.cls_token[0], m.pos_embed[0]]))
