@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Any, Literal
-from unicodedata import normalize
 
 from pydantic import AfterValidator, Field, model_validator
 
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen, spelled
 
-Composed = Annotated[str, AfterValidator(partial(normalize, "NFC"))]
+Composed = Annotated[str, AfterValidator(spelled)]
 """Name whose letters are in one spelling."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -41,6 +42,14 @@ def spelled(text: str) -> str:
 
 Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
 """Name of a row, for tables, figures and file names."""
+
+
+def once(values: list[Any], noun: str) -> list[Any]:
+    """Refuse values of which one is there again: it would be counted once."""
+    if len({*values}) < len(values):
+        value, times = Counter(values).most_common(1)[0]
+        raise ValueError(f"{noun} {value!r} is there {times} times")
+    return values
 
 
 def is_folder_name(text: str) -> bool:

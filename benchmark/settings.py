@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Any
 
+from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.spec import RunSpec
 
 TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python", "timm")]
@@ -25,28 +26,26 @@ def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str]) -
         runs: Row and spec, by run_id.
         counted: Those of which no two settings may share row and label.
     """
-    settings: dict[str, dict[str, Fields]] = defaultdict(dict)
-    groups: dict[str, dict[str, list[Fields]]] = defaultdict(lambda: defaultdict(list))
+    settings: dict[str, dict[str, tuple[str, Fields]]] = defaultdict(dict)
     for run_id, (row, spec) in runs.items():
-        label, fields = spec.dataset.label, flat(spec.model_dump_json(exclude={"dataset", "seed"}))
-        settings[label][run_id] = fields
-        if run_id in counted and not any(fields is other for other in groups[label][row]):
-            groups[label][row].append(fields)
+        fields = flat(spec.model_dump_json(exclude={"dataset", "seed"}))
+        settings[spec.dataset.label][run_id] = row, {name: value for name, value in fields.items() if value != "null"}
     labels = {}
     for label, its in settings.items():
-        chosen = _apart(list(groups[label].values()), {field for fields in its.values() for field in fields})
-        for run_id, fields in its.items():
-            suffix = ", ".join(f"{short(field)} {fields[field]}" for field in chosen if _applies(field, fields))
+        fields_of_all = {field for _, fields in its.values() for field in fields}
+        chosen = _apart([setting for run_id, setting in its.items() if run_id in counted], fields_of_all)
+        for run_id, (_, fields) in its.items():
+            suffix = ", ".join(f"{short(field)} {fields[field]}" for field in chosen if field in fields)
             labels[run_id] = f"{label} ({suffix})" if suffix else label
     return labels
 
 
-def _apart(groups: list[list[Fields]], fields: set[str]) -> list[str]:
-    """Return the few fields that separate the settings of each group."""
+def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:
+    """Return the few fields that separate the settings of each row."""
+    distinct = {(row, *sorted(values.items())): (row, values) for row, values in settings}.values()
 
     def kinds(chosen: Iterable[str]) -> int:
-        return sum(len({tuple(each[f] if _applies(f, each) else None for f in chosen) for each in group})
-                   for group in groups)  # fmt: skip
+        return len({(row, *map(values.get, chosen)) for row, values in distinct})
 
     families_alone = kinds(["model.arch"]) == kinds(fields)
     chosen = ["model.arch"] if families_alone and kinds(fields) > kinds([]) else []
@@ -56,27 +55,19 @@ def _apart(groups: list[list[Fields]], fields: set[str]) -> list[str]:
     return chosen
 
 
-def _applies(field: str, setting: Fields) -> bool:
-    """Return True if a setting has the field, with a value in it."""
-    return setting.get(field, "null") != "null"
-
-
 @lru_cache(maxsize=4096)  # thousands of runs have a few settings between them
 def flat(setting: str) -> Fields:
     """Return each field of a JSON object as text, by its path as a grid has it: `recipe.optimizer.momentum`."""
 
-    def flatten(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-        if isinstance(value, dict) and value:
-            for key, inner in value.items():
-                path = "" if key == "params" or (key == "name" and prefix.startswith("recipe.")) else f".{key}"
-                yield from flatten(f"{prefix}{path}".removeprefix("."), inner)
-        elif prefix == "recipe.augment" and value:
-            words = [[one["name"], *(f"{key} {each}" for key, each in one["params"].items())] for one in value]
-            yield prefix, ", ".join(map(" ".join, words))
-        elif value != {}:
-            yield prefix, value if isinstance(value, str) else json.dumps(value)
-
-    return dict(flatten("", json.loads(setting)))
+    run = json.loads(setting)
+    steps = [[step["name"], *(f"{key} {value}" for key, value in step["params"].items())]
+             for step in run["recipe"]["augment"]]  # fmt: skip
+    run["recipe"]["augment"] = ", ".join(map(" ".join, steps)) or []
+    fields = {}
+    for path, value in flatten(run).items():
+        name = re.sub(r"^(recipe\..+)\.name$", r"\1", path.replace(".params.", "."))
+        fields[name] = value if isinstance(value, str) else json.dumps(value)
+    return fields
 
 
 def named_fields(spec: RunSpec) -> Fields:

@@ -72,7 +72,7 @@ class DatasetSpec(Frozen):
 
     @model_validator(mode="after")
     def _consistent(self) -> DatasetSpec:
-        if (self.name in WITH_PATH) != (self.path is not None):
+        if (self.name in WITH_PATH) != (self.path is not None) or (self.home and not self.path):
             raise ValueError("the datasets 'folder' and 'hf' need a path, no other takes one: folder:PATH, hf:NAME")
         if self.evaluate_on == "val" and self.val_size is None:
             raise ValueError("evaluate_on 'val' needs val_size, the number of images taken from the training split")

@@ -27,6 +27,11 @@ Arrays = tuple["np.ndarray", "np.ndarray"]
 
 Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of each pixel, or `IGNORED`."""
 
+IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation of ImageNet's channels, which are customary for photographs."""
+Opened = tuple["Split", "Split", tuple[str, ...], "Statistics | None"]
+"""Training and test split, the classes, and the statistics, or None where decoding has to tell."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Dataset(ABC):
@@ -38,6 +43,7 @@ class Dataset(ABC):
         classes: How many, where they are the same for everybody.
         statistics: Customary mean and std of each channel of the training pixels, in 0..1; else they are computed.
         metric: Main metric, as `top5`; default: top-1, or mean IoU where it is `dense`.
+        files: Files and folders that are in the data folder once it is there.
         origin: Where it comes from if it is not downloaded, said to who asks for that: "comes with scikit-learn".
     """
 
@@ -46,6 +52,7 @@ class Dataset(ABC):
     classes: int | None = None
     statistics: Statistics | None = None
     metric: str | None = None
+    files: tuple[str, ...] = ()
     origin: str = "is not downloaded"
 
     downloaded: ClassVar[bool] = False
@@ -73,7 +80,21 @@ class Dataset(ABC):
         Raises:
             VitinitError: What the spec asks for is wrong.
         """
-        return None
+        if not (missing := ", ".join(self.missing(data_dir))):
+            return None
+        how = f", or run 'vitinit data get {self.name}'" if self.downloaded else f"; it {self.origin}"
+        return f"{self.name} is not here: put {missing} into {data_dir}{how}"
+
+    def missing(self, data_dir: Path) -> list[str]:
+        """Return those of its files that are not there."""
+        return [file for file in self.files if not (data_dir / file).exists()]
+
+    @property
+    def mend(self) -> str:
+        """End of the message on files that are damaged or not all there."""
+        if not self.downloaded:
+            return ""
+        return f"; move away what is damaged of {', '.join(self.files)}, and run 'vitinit data get {self.name}'"
 
     def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
         """Return `stamp` and `unread` of a folder of the user, as `DatasetInfo` has them; empty for other datasets."""
@@ -89,8 +110,8 @@ class Dataset(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
-        """Training and test split, the classes, and the statistics, or None where decoding has to tell.
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
+        """Open its files.
 
         Raises:
             VitinitError: A file is not what it must be. An OSError becomes one.
@@ -109,6 +130,10 @@ class Dataset(ABC):
         for name, split in (("training", train), ("test", test)):
             if not len(split.labels):
                 raise VitinitError(f"dataset {spec.label}: it has no {name} images")
+        numbers = len(train.labels), len(test.labels)
+        if self.images not in (None, numbers):
+            said = "{:,} training and {:,} test images".format
+            raise VitinitError(f"dataset {spec.label}: it has {said(*numbers)}, not {said(*self.images)}{self.mend}")
         if len(classes) < 2:
             raise VitinitError(
                 f"dataset {spec.label}: it has one class, and nothing to tell apart; at least 2 are needed"
@@ -138,7 +163,7 @@ class InMemory(Dataset):
             VitinitError: A file is not what it must be. An OSError becomes one.
         """
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Both splits, the classes, and the statistics of the pixels as they are read."""
         import numpy as np
         import torch
@@ -147,10 +172,9 @@ class InMemory(Dataset):
 
         *splits, classes = self.read(data_dir)
         found = []
-        counts = self.images or [len(images) for images, _ in splits]
-        for name, (images, labels), count in zip(("training", "test"), splits, counts, strict=True):
-            where, shape = f"dataset {self.name}: its `read` gives {name}", (count, 3, *images.shape[-1:] * 2)
-            wanted = shape[:1] + shape[2:] * self.dense
+        for name, (images, labels) in zip(("training", "test"), splits, strict=True):
+            where, shape = f"dataset {self.name}: its `read` gives {name}", (len(images), 3, *images.shape[-1:] * 2)
+            wanted = (len(images), *shape[2:]) if self.dense else (len(images),)
             if images.dtype != np.uint8 or images.shape != shape or labels.shape != wanted:
                 raise VitinitError(
                     f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS, Dataset, Opened
 from vitinit.benchmark.files.reading import read
-from vitinit.benchmark.image_files.images import below, by_class, stamp
+from vitinit.benchmark.image_files.images import EXTENSIONS, below, stamp
 from vitinit.benchmark.image_files.subset import a_fifth, parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Split, Statistics
+    from vitinit.benchmark.image_files.arrays import Split
 
-Listed = tuple[list[Path], np.ndarray]
-"""Image files of a split, and their labels."""
+Listed = tuple[np.ndarray, np.ndarray]
+"""Paths of the image files of a split, and their labels."""
 
 
 class Folder(Dataset):
@@ -32,7 +34,7 @@ class Folder(Dataset):
             raise VitinitError(f"dataset {spec.label}: there is no folder {spec.root}")
         return None
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Either layout; without `test`, `val` is the test split; without `train`, a fifth of each class is."""
         train, test, classes = both(spec.root)
         return split(*train), split(*test), classes, None
@@ -41,26 +43,13 @@ class Folder(Dataset):
         """Stamp of the images, and number of the other files by the ending of their names; empty where it is gone."""
         if not spec.root.is_dir():
             return {}
-        files = [file for folder in folders(spec.root) for each in by_class(folder).values() for file in each]
-        unread = Counter(file.suffix.lower() for file in sorted({*below(spec.root)} - {*files}))
+        (train, _), (test, _), _ = both(spec.root)
+        files = sorted([*train, *test])
+        unread = Counter(file.suffix.lower() or file.name for file in sorted({*below(spec.root)} - {*files}))
         return {"stamp": stamp(files, spec.root), "unread": unread or None}
 
 
 FOLDER = Folder(name="folder", origin="is your own: write folder:PATH")
-
-
-def folders(root: Path) -> list[Path]:
-    """The folders of training and test split, which is `test`, or else `val`, beside `train`; or one folder of both.
-
-    Raises:
-        VitinitError: there is neither `test` nor `val` beside `train`.
-    """
-    if not (root / "train").is_dir():
-        return [root]
-    for name in ("test", "val"):
-        if (root / name).is_dir():
-            return [root / "train", root / name]
-    raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
 
 
 def both(root: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
@@ -69,21 +58,24 @@ def both(root: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     Raises:
         VitinitError: the folder is not laid out as it must be, or the splits have different classes.
     """
-    train, *test = folders(root)
-    (files, labels), classes = _listed(train)
-    if not test:
-        first, second = (([files[number] for number in part], labels[part]) for part in a_fifth(labels, classes))
+    folder = root / "train" if (root / "train").is_dir() else root
+    (files, labels), classes = _listed(folder)
+    if folder == root:
+        first, second = ((files[part], labels[part]) for part in a_fifth(labels, classes))
         return first, second, classes
-    second, others = _listed(*test)
+    name = next((name for name in ("test", "val") if (root / name).is_dir()), None)
+    if name is None:
+        raise VitinitError(f"{root} has a folder train, but neither test nor val beside it")
+    second, others = _listed(root / name)
     if classes != others:
         raise VitinitError(
-            f"{root}: classes differ, {len(classes)} in train and {len(others)} in {test[0].name}; "
+            f"{root}: classes differ, {len(classes)} in train and {len(others)} in {name}; "
             f"only in one of them: {', '.join(sorted({*classes} ^ {*others}))}"
         )
     return (files, labels), second, classes
 
 
-def split(files: list[Path], labels: np.ndarray) -> Split:
+def split(files: np.ndarray, labels: np.ndarray) -> Split:
     """Return a split of image files."""
     import torch
 
@@ -99,7 +91,7 @@ def in_both(spec: DatasetSpec) -> int:
     """
     (train, labels), (test, _), classes = both(spec.root)
     whole = spec.model_copy(update={"train_size": None, "train_draw": "fixed"})
-    chosen, val = ([train[number] for number in numbers] for numbers in parts(labels, whole, len(classes), 0))
+    chosen, val = (train[numbers] for numbers in parts(labels, whole, len(classes), 0))
     listed = [chosen, val if spec.evaluate_on == "val" else test]
     sizes = [{file.stat().st_size for file in files} for files in listed]
     # nobody reads a file whose size no other has
@@ -111,10 +103,46 @@ def in_both(spec: DatasetSpec) -> int:
 
 
 def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:
-    classes = by_class(folder)
-    if len(classes) < 2:
-        raise VitinitError(
-            f"{folder}: found {len(classes)} class folders, at least 2 are needed, as in CLASS/image.png"
-        )
-    files = [file for each in classes.values() for file in each]
-    return (files, np.repeat(np.arange(len(classes)), [len(each) for each in classes.values()])), tuple(classes)
+    """Return the images of each class, in its subfolders too, in the order of the names (Unicode NFC) of both."""
+    found: dict[str, list[Path]] = {}
+    for entry in filter(Path.is_dir, folder.glob("[!.]*")):
+        name = unicodedata.normalize("NFC", entry.name)
+        if name in found:
+            raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")
+        found[name] = [file for file in below(entry) if file.suffix.lower() in EXTENSIONS]
+        if not found[name]:
+            raise VitinitError(f"the class folder {entry} has no images ({', '.join(EXTENSIONS)})")
+    if len(found) < 2:
+        raise VitinitError(f"{folder}: found {len(found)} class folders, at least 2 are needed, as in CLASS/image.png")
+    classes = tuple(sorted(found))
+    files = np.array([file for name in classes for file in found[name]], object)
+    return (files, np.repeat(np.arange(len(classes)), [len(found[name]) for name in classes])), classes
+
+
+class ImageNet(Dataset):
+    """ImageNet-1K (ILSVRC2012); accuracy is measured on its validation images, whose labels are public.
+
+    Its authors give it to who asks, as two archives; `torchvision.datasets.ImageNet` unpacks them.
+    """
+
+    streamed = True
+    mend = "; a part of it is a dataset of its own: folder:PATH"
+
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
+        """Lists the files. The checksum covers how many there are of each class, and no contents."""
+        from vitinit.benchmark.image_files.arrays import Split
+
+        train, test, classes = both(data_dir / self.name)
+        # of a million files nobody reads the contents at each start
+        first, second = (replace(split(*listed), digest=Split.digest) for listed in (train, test))
+        return first, second, classes, self.statistics
+
+
+IMAGENET = ImageNet(
+    name="imagenet",
+    images=(1_281_167, 50_000),
+    classes=1000,
+    statistics=IMAGENET_STATISTICS,
+    files=("imagenet/train", "imagenet/val"),
+    origin="has to be asked for at image-net.org, and torchvision.datasets.ImageNet unpacks it",
+)

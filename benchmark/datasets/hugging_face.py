@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.datasets.dataset import Dataset, Opened
 from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, cause, plain
-
-if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Split, Statistics
 
 HELD_OUT = ("test", "validation", "valid", "val")
 """Names of splits that accuracy is measured on, the first one that has labels; without one, a fifth of each class."""
@@ -38,22 +35,31 @@ class HuggingFace(Dataset):
         """Stamp of a folder that `save_to_disk` wrote."""
         return {"stamp": stamp(below(spec.root), spec.root)} if spec.root.is_dir() else {}
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Both splits and the classes."""
+        import datasets
         import torch
-        from datasets import ClassLabel, Image
 
         from vitinit.benchmark.image_files.arrays import encoded
 
-        splits = _loaded(spec)
+        name, _, revision = str(spec.path).partition("@")
+        try:
+            if spec.root.is_dir():
+                splits = datasets.load_from_disk(str(spec.root))
+            else:
+                splits = datasets.load_dataset(name, revision=revision or None)
+        except Exception as error:  # of many types: of the network, the Hub, a file that is damaged
+            raise VitinitError(f"dataset {spec.label}: {plain(cause(error), 300)}") from error
+        if not isinstance(splits, dict):
+            splits = {"train": splits}
         if "train" not in splits:
             raise VitinitError(f"dataset {spec.label}: has no split 'train', but {', '.join(sorted(splits))}")
         features = splits["train"].features
-        image = _column(spec, features, Image, ("image",), "images")
-        label = _column(spec, features, ClassLabel, LABELS, "classes")
-        found: dict[str, Split] = {}
+        image = _column(spec, features, datasets.Image, ("image",), "images")
+        label = _column(spec, features, datasets.ClassLabel, LABELS, "classes")
+        found: dict[str, Any] = {}
         for name in splits.keys() & {"train", *HELD_OUT}:
-            rows = splits[name].select_columns([image]).cast_column(image, Image(decode=False))
+            rows = splits[name].select_columns([image]).cast_column(image, datasets.Image(decode=False))
             # they are absent, None or -1 where they are not public
             labels = splits[name][label] if label in splits[name].features else [None]
             unlabelled = sum(each is None or each < 0 for each in labels)
@@ -68,20 +74,6 @@ class HuggingFace(Dataset):
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
-
-
-def _loaded(spec: DatasetSpec) -> dict[str, Any]:
-    import datasets
-
-    name, _, revision = str(spec.path).partition("@")
-    try:
-        if spec.root.is_dir():
-            found = datasets.load_from_disk(str(spec.root))
-        else:
-            found = datasets.load_dataset(name, revision=revision or None)
-    except Exception as error:  # of many types: of the network, the Hub, a file that is damaged
-        raise VitinitError(f"dataset {spec.label}: {plain(cause(error), 300)}") from error
-    return dict(found) if isinstance(found, dict) else {"train": found}
 
 
 def _column(spec: DatasetSpec, features: Mapping[str, Any], kind: type, usual: tuple[str, ...], of: str) -> str:

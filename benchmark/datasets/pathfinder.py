@@ -7,6 +7,7 @@ so that the images are the same bits on every machine.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -164,25 +165,22 @@ def _balanced(dots: np.ndarray) -> np.ndarray:
     Returns:
         Which scenes are kept, bool.
     """
+    import pandas as pd
+
     middle = np.sort(np.abs(dots.sum(2) - (SIZE - 1)), axis=2) // CELL
     place = middle @ [SIZE, 1]
-    here, there = place @ [SIZE**2, 1], place @ [1, SIZE**2]
-    kinds, counts = np.unique(here, return_counts=True)
-    order = np.argsort(here, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order)) - np.repeat(counts.cumsum() - counts, counts)
-    mirrored = np.minimum(np.searchsorted(kinds, there), len(kinds) - 1)
-    return (kinds[mirrored] == there) & (rank < counts[mirrored])
+    here, there = (pd.Series(place @ factors) for factors in ([SIZE**2, 1], [1, SIZE**2]))
+    kept = here.groupby(here).cumcount() < there.map(here.value_counts()).fillna(0)
+    return kept.to_numpy()
 
 
 def _drawn(paths: np.ndarray, dots: np.ndarray) -> np.ndarray:
     """Images, scenes x 2 classes x 32 x 32."""
-    scene = np.arange(len(paths))
+    scene, kind = np.arange(len(paths))[:, None, None], np.arange(2)[:, None]
     pictures = np.zeros((len(paths), SIZE, SIZE), np.uint8)
     inked = paths[:, :, np.arange(paths.shape[2]) % DASH != DASH - 1]
-    pictures[scene[:, None, None], inked[..., 0], inked[..., 1]] = PATH
+    pictures[scene, inked[..., 0], inked[..., 1]] = PATH
     pictures = np.stack([pictures, pictures], axis=1)
-    reach = np.arange(-1, 2)
-    rows, columns = dots[..., 0, None, None] + reach[:, None], dots[..., 1, None, None] + reach
-    pictures[scene[:, None, None, None, None], np.arange(2)[:, None, None, None], rows, columns] = DOT
+    for down, right in product((-1, 0, 1), repeat=2):
+        pictures[scene, kind, dots[..., 0] + down, dots[..., 1] + right] = DOT
     return pictures

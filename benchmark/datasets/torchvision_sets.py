@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS, Dataset, Opened
 from vitinit.benchmark.datasets.registry import REGISTRY
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.image_files.images import read_image
@@ -32,47 +31,34 @@ class TorchvisionSet(Dataset):
         kind: Name of its class in `torchvision.datasets`.
         train: Arguments of that class for each part of the training split.
         test: The same for the test split. Empty: nobody published one, and a fifth of each class is held out.
-        files: Files and folders that are in the data folder once it is there.
         statistics: Default: ImageNet's, as is customary for photographs.
     """
 
     kind: str
     images: tuple[int, int]
     classes: int
-    files: tuple[str, ...]
     train: tuple[dict[str, Any], ...] = ({"split": "train"},)
     test: tuple[dict[str, Any], ...] = ({"split": "test"},)
-    statistics: Statistics = IMAGENET.statistics
+    statistics: Statistics = IMAGENET_STATISTICS
     downloaded: ClassVar[bool] = True
-
-    def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
-        """Names the files that are not there."""
-        if not (missing := self._missing(data_dir)):
-            return None
-        return f"{self.name} is not here: put {missing} into {data_dir}, or run 'vitinit data get {self.name}'"
-
-    def _missing(self, data_dir: Path) -> str:
-        return ", ".join(file for file in self.files if not (data_dir / file).exists())
 
     def download(self, data_dir: Path) -> None:
         """Let torchvision download and unpack it beside the data folder's files, and put what is missing among them."""
-        missing = self._missing(data_dir)
-        if missing:
+        if missing := self.missing(data_dir):
             data_dir.mkdir(parents=True, exist_ok=True)
             # Torchvision takes half an unpacked folder for a whole one.
             with tempfile.TemporaryDirectory(prefix=".download-", dir=data_dir) as scratch:
-                with _one_line(f"cannot download {self.name}", f"put {missing} into {data_dir}"):
+                with _one_line(f"cannot download {self.name}", f"; put {', '.join(missing)} into {data_dir}"):
                     for arguments in (*self.train, *self.test):
                         self._torchvision(Path(scratch), arguments, download=True)
-                for file in missing.split(", "):
+                for file in missing:
                     (data_dir / file).parent.mkdir(exist_ok=True)
                     (Path(scratch) / file).replace(data_dir / file)
         self.open(DatasetSpec(name=self.name), data_dir)
 
-    def open(self, spec: DatasetSpec, data_dir: Path) -> tuple[Split, Split, tuple[str, ...], Statistics | None]:
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Both splits as torchvision has them, and the classes; where these have no names, their numbers."""
-        again = f"move away what is damaged of {', '.join(self.files)}, and run 'vitinit data get {self.name}'"
-        with _one_line(f"cannot read {self.name} in {data_dir}", again):
+        with _one_line(f"cannot read {self.name} in {data_dir}", self.mend):
             parts = [self._torchvision(data_dir, arguments) for arguments in self.train]
             classes = tuple(getattr(parts[0], "classes", map(str, range(self.classes))))
             train = _joined(parts)
@@ -80,10 +66,6 @@ class TorchvisionSet(Dataset):
                 test = _joined([self._torchvision(data_dir, arguments) for arguments in self.test])
             else:
                 train, test = train.a_fifth_held_out(classes)
-        if (len(train.labels), len(test.labels)) != self.images:
-            raise VitinitError(
-                f"{self.name} in {data_dir} does not have {self.images[0]} and {self.images[1]} images; {again}"
-            )
         return train, test, classes, self.statistics
 
     def _torchvision(self, root: Path, arguments: dict[str, Any], download: bool = False) -> Any:
@@ -120,7 +102,7 @@ def _one_line(failed: str, way_out: str) -> Iterator[None]:
         yield
     except Exception as error:  # of many types: servers and archives are somebody else's
         said = plain(str(error)).split(" You can use download=True")[0].rstrip(".") or type(error).__name__
-        raise VitinitError(f"{failed} ({said}); {way_out}") from error
+        raise VitinitError(f"{failed} ({said}){way_out}") from error
 
 
 def _tuples(value: Any) -> Any:

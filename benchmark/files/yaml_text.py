@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from vitinit.benchmark.fields import spelled
 from vitinit.benchmark.files import reading
 from vitinit.initializers.errors import VitinitError, os_errors
 
@@ -18,18 +21,15 @@ MOST = 100_000
 class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice: YAML's own rule, which PyYAML breaks by taking the last one."""
 
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        super().flatten_mapping(node)
-        if len(node.value) > MOST:
-            raise yaml.YAMLError(f"more than {MOST:,} values")
-
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         first: dict[str, yaml.Mark] = {}
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and first.setdefault(key.value, key.start_mark) is not key.start_mark:
-                lines = first[key.value].line + 1, key.start_mark.line + 1
-                raise yaml.YAMLError(f"key {key.value!r} in line {lines[1]} is there already, in line {lines[0]}")
+            name, mark = spelled(str(key.value)), key.start_mark
+            if first.setdefault(name, mark) is not mark:
+                raise yaml.YAMLError(
+                    f"key {name!r} in line {mark.line + 1} is there already, in line {first[name].line + 1}"
+                )
         return node
 
 
@@ -57,27 +57,25 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         VitinitError: it is no YAML or no mapping.
     """
     try:
-        loaded = _Loader(content.decode("utf-8")).get_single_data()
-    except UnicodeDecodeError as error:
-        raise VitinitError(f"cannot read {path}: {error}") from None
+        loader = _Loader(io.BytesIO(content))
+        loader.name = path.name
+        root = loader.get_single_node()
+        nodes, seen = [root], 0
+        while nodes:
+            node, seen = nodes.pop(), seen + 1
+            if isinstance(node, yaml.SequenceNode):
+                nodes += node.value
+            elif isinstance(node, yaml.MappingNode):
+                nodes += chain(*node.value)
+            if seen + len(nodes) > MOST:
+                raise VitinitError(f"{path}: holds more than {MOST:,} values, each alias counted as what it stands for")
+        loaded = loader.construct_document(root) if root else None
     except yaml.YAMLError as error:
-        where = str(error)
-        if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark):
-            where = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-            if error.context and error.context_mark:
-                where += f", {error.context} from line {error.context_mark.line + 1} on"
-        raise VitinitError(f"{path} is not YAML: {where}") from None
+        raise VitinitError(f"{path} is not YAML: {error}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
     except RecursionError:
         raise VitinitError(f"{path}: nested too deeply") from None
-    values, seen = [loaded], 0
-    while values:
-        value, seen = values.pop(), seen + 1
-        if isinstance(value, dict | list):
-            if seen + len(values) + len(value) > MOST:
-                raise VitinitError(f"{path}: holds more than {MOST:,} values, each alias counted as what it stands for")
-            values += value.values() if isinstance(value, dict) else value
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded

@@ -5,22 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unicodedata import normalize
 
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.fields import is_folder_name, parsed
+from vitinit.benchmark.fields import is_folder_name, parsed, spelled
 from vitinit.benchmark.files.yaml_text import read
-from vitinit.benchmark.grids.facts import fact
-from vitinit.benchmark.grids.fitting import fitted
+from vitinit.benchmark.grids.fitting import fact, fitted
 from vitinit.benchmark.grids.parts import HERE, check_recipe, resolve_dataset, resolve_model, resolve_recipe
-from vitinit.benchmark.grids.schema import Block, Cell, Grid, GridFile, Row
+from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.settings import columns
-from vitinit.benchmark.spec import DatasetSpec, RunSpec
+from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
@@ -70,7 +67,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
         raise VitinitError(f"grid file {path}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
     for registered in (datasets.names, models.families):
         registered()  # what is wrong with a file is not wrong with a block
-    study = normalize("NFC", path.stem)
+    study = spelled(path.stem)
     found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path)]
     return Grid(study, file.title, _cells(found, seeds, study), file)
 
@@ -93,34 +90,26 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
     number_of_runs = math.prod(map(len, (*block.sweep.values(), block.datasets, file.rows, block.seeds)))
     if number_of_runs > MOST_RUNS:
         raise VitinitError(f"{where}: {number_of_runs:,} runs; a block has at most {MOST_RUNS:,}")
-    for chosen in itertools.product(*block.sweep.values()):
-        with _blamed(where):
+    try:
+        for chosen in itertools.product(*block.sweep.values()):
+            place = where
             swept, given = _by_part(dict(zip(block.sweep, chosen, strict=True))), _by_part(fixed)
             values = {part: {**swept[part], **given[part]} for part in PARTS}
             found = [resolve_dataset({**each, **values["dataset"]}, path.parent) for each in block.datasets]
-        for dataset, (label, row) in itertools.product(found, file.rows.items()):
-            with _blamed(f"{where}, row {label!r}"):
-                cell = _cell(label, row, dataset, block, values)
-            yield cell, block.seeds
-
-
-@contextmanager
-def _blamed(where: str) -> Iterator[None]:
-    try:
-        yield
+            for dataset, (label, row) in itertools.product(found, file.rows.items()):
+                place = f"{where}, row {label!r}"
+                model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
+                base, method, misfit, sources = fact(fitted, model.model_dump(mode="json"), row.base, row.method)
+                recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
+                spec = RunSpec(
+                    dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0]
+                )
+                check_recipe(spec)
+                yield Cell(label, spec, misfit, sources=sources), block.seeds
     except BrokenFile:
         raise
     except VitinitError as error:
-        raise VitinitError(f"{where}: {error}") from None
-
-
-def _cell(label: str, row: Row, dataset: DatasetSpec, block: Block, values: Values) -> Cell:
-    model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
-    base, method, misfit, sources = fact(fitted, model.model_dump(mode="json"), row.base, row.method)
-    recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
-    spec = RunSpec(dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0])
-    check_recipe(spec)
-    return Cell(label, spec, misfit, sources=sources)
+        raise VitinitError(f"{place}: {error}") from None
 
 
 def _by_part(given: Mapping[str, Any]) -> Values:

@@ -11,12 +11,11 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import parsed
 from vitinit.benchmark.files.yaml_text import read
-from vitinit.benchmark.grids.facts import fact
+from vitinit.benchmark.grids.fitting import fact
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import DatasetSpec, Recipe, RunSpec, model_spec
-from vitinit.initializers import plugins
+from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 HERE = Path(__file__).parents[1]
@@ -35,16 +34,15 @@ def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpe
     """
     fields = dict(named)
     name = str(fields.get("name"))
-    before, colon, path = (name, "", "") if plugins.is_pinned(name) else name.partition(":")
-    known = datasets.get(before if colon and before in datasets.names() else name)
-    if colon and "path" in fields:
-        raise VitinitError(f"dataset {name!r}: its path is in the name and beside it; give it once")
-    if colon:
-        fields |= {"name": known.name, "path": path}
+    before, colon, path = name.partition(":")
+    if colon and before in WITH_PATH:
+        if "path" in fields:
+            raise VitinitError(f"dataset {name!r}: its path is in the name and beside it; give it once")
+        fields |= {"name": before, "path": path}
     spec = parsed(DatasetSpec, fields, f"dataset {name!r}")
     if spec.path and not spec.home and not Path(spec.path).is_absolute():
         spec = spec.model_copy(update={"home": str(home.absolute())})
-    known.training_images(spec)
+    datasets.get(spec.name).training_images(spec)
     return spec
 
 
@@ -116,7 +114,5 @@ def check_recipe(spec: RunSpec) -> None:
         raise VitinitError(f"{where}: batch_size {recipe.batch_size} is more than the {images} training images")
     if padding > size:
         raise VitinitError(f"{where}: crop_padding {padding} is more than image_size {size}: a crop could miss it")
-    if dataset.streamed and padding:
-        raise VitinitError(f"{where}: {spec.dataset.name} has no crop_padding, it has crop_scale")
-    if recipe.crops and padding:
-        raise VitinitError(f"{where}: crop_padding does not go with crop_scale or crop_pct")
+    if padding and (dataset.streamed or recipe.crops):
+        raise VitinitError(f"{where}: crop_padding does not go with crop_scale or crop_pct, nor with imagenet")

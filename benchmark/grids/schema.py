@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from vitinit.benchmark.contrasts import Registered
-from vitinit.benchmark.fields import Frozen, Name, Seed, named, spelled
+from vitinit.benchmark.fields import Frozen, Name, Seed, named, once
 from vitinit.benchmark.records.store import Layout, at_seed_0
 from vitinit.benchmark.spec import RunSpec
 
@@ -27,34 +27,19 @@ def seeds_of(value: Any) -> Any:
         return value
     seeds = list[int]()
     for part in value.split(","):
-        first, dash, last = part.partition("-")
-        try:
-            named = range(int(first), int(last if dash else first) + 1)
-        except ValueError:
-            raise ValueError("write 0-4 or 0,2,7") from None
+        match = re.fullmatch(r"\s*(0|[1-9][0-9]*)\s*(-\s*(0|[1-9][0-9]*)\s*)?", part)
+        if not match:
+            raise ValueError("write 0-4 or 0,2,7")
+        named = range(int(match[1]), int(match[3] or match[1]) + 1)
         if not 0 < len(named) <= MAX_SEEDS:
             raise ValueError(f"{part} is to name 1 to {MAX_SEEDS:,} seeds, the smallest first")
         seeds += named
-    return no_seed_twice(seeds)
+    return once(seeds, "seed")
 
 
-def no_seed_twice(seeds: list[int]) -> list[int]:
-    """Refuse seeds of which one is named again: it would be counted once, and n be smaller than it looks."""
-    for seed, times in Counter(seeds).most_common(1):
-        if times > 1:
-            raise ValueError(f"seed {seed} is there {times} times")
-    return seeds
-
-
-Seeds = Annotated[list[Seed], Field(min_length=1), BeforeValidator(seeds_of), AfterValidator(no_seed_twice)]
-
-
-def _no_row_twice(rows: Any) -> Any:
-    if isinstance(rows, dict):
-        for name, times in Counter(spelled(name) for name in rows if isinstance(name, str)).items():
-            if times > 1:
-                raise ValueError(f"row {name!r} is there {times} times, in spellings that look alike")
-    return rows
+Seeds = Annotated[
+    list[Seed], Field(min_length=1), BeforeValidator(seeds_of), AfterValidator(partial(once, noun="seed"))
+]
 
 
 Named = Annotated[dict[str, Any], BeforeValidator(named)]
@@ -95,16 +80,14 @@ class GridFile(Registered):
 
     title: Annotated[str, Field(max_length=1_000)]
     """Beginning of the captions of tables and figures."""
-    rows: Annotated[dict[Name, Row], Field(min_length=1), BeforeValidator(_no_row_twice)]
+    rows: Annotated[dict[Name, Row], Field(min_length=1)]
     """Initialisations by the name that tables show, in the order of the tables."""
     blocks: Annotated[list[Block], Field(min_length=1)]
     """Runs: the product of datasets, rows and seeds of each block."""
 
     @model_validator(mode="after")
     def _contrasts_are_of_rows(self) -> GridFile:
-        for name, number in Counter(contrast.name for contrast in self.contrasts).items():
-            if number > 1:
-                raise ValueError(f"contrasts: {name!r} is there {number} times")
+        once([contrast.name for contrast in self.contrasts], "contrasts:")
         for contrast in self.contrasts:
             if missing := [row for row in contrast.weights if row not in self.rows]:
                 raise ValueError(f"contrasts: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")

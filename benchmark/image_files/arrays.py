@@ -30,11 +30,6 @@ CHUNK = 1024
 """Number of images that are decoded at once where not all of them are kept."""
 
 
-def numbered(number: int) -> bytes:
-    """Content of an image whose bytes no checksum covers: its number."""
-    return number.to_bytes(8, "little")
-
-
 @dataclass(frozen=True)
 class Split:
     """Images and their labels. The images are in memory, or stay where they are until they are asked for.
@@ -43,13 +38,13 @@ class Split:
         images: uint8, N x 3 x S x S, RGB, of any side S. None: they are not in memory.
         labels: int64, N, an index into the classes. Of a dense dataset masks, uint8, N x S x S: such, or `IGNORED`.
         read: gives an image that is not in memory by its number, RGB, in its own size. Safe to call from threads.
-        digest: gives what a checksum covers of such an image, by its number.
+        digest: gives what a checksum covers of such an image, by its number: where that is not its bytes, the number.
     """
 
     images: Tensor | None = field(repr=False)
     labels: Tensor
     read: Callable[[int], Image.Image] | None = None
-    digest: Callable[[int], bytes] = numbered
+    digest: Callable[[int], bytes] = lambda number: number.to_bytes(8, "little")
 
     def image(self, number: int) -> Image.Image:
         """One image, RGB, in its own size."""

@@ -13,7 +13,6 @@ FFCV (`runners/loaders/ffcv.py`).
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shlex
 import shutil
@@ -25,21 +24,40 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitinit.benchmark.datasets.folder import folders
 from vitinit.benchmark.datasets.load import sources
-from vitinit.benchmark.files.atomic import sync_folder, write_atomically
+from vitinit.benchmark.datasets.registry import get
+from vitinit.benchmark.fields import Count, Frozen, Sha256, WholeNumber
+from vitinit.benchmark.files.atomic import sync_folder
 from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split, statistics
-from vitinit.benchmark.image_files.images import by_class
+from vitinit.benchmark.records.store import read_model, write_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
 
-MANIFEST, BETON, LABELS = "manifest.json", "images.beton", "labels.npy"
+MANIFEST, BETON = "manifest.json", "images.beton"
 PAGE = 2**23
 """Bytes that FFCV reads at once; whole images lie in a page."""
 JPEG = {"write_mode": "jpg", "max_resolution": 500, "jpeg_quality": 90}
 """FFCV's settings for images in their own size: the longer side at most 500 pixels, as in its own files of ImageNet."""
 STATISTICS_SIZE = 224
 """Side at which the pixels of such images are counted, where their mean and deviation are not known."""
+
+
+class Manifest(Frozen):
+    """Content of the folder of a prepared dataset."""
+
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    checksum: Sha256
+    """As `Data.checksum`."""
+    stamp: Sha256 | None
+    """Of the files of a folder of one's own, as they were."""
+    labels: list[WholeNumber]
+    """Those of the training images first."""
+    train: Count
+    """Number of training images."""
+    size: Count
+    """Bytes of the .beton."""
 
 
 def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool = False) -> Data:
@@ -61,20 +79,19 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
     subset = f" --train-size {spec.train_size}" if spec.train_size else ""
     kind = f"--image-size {size}" if size else "--jpeg"
     how = f"run 'vitinit data prepare {shlex.quote(name)} {kind}{subset} --data-dir {shlex.quote(str(data_dir))}'"
-    if not (folder / MANIFEST).is_file():
+    found = read_model(folder / MANIFEST, Manifest, f"what was prepared: move {folder} away and {how}")
+    if found is None:
         of = f" at {size} px" if size else ", in JPEGs to be cropped,"
         raise VitinitError(f"{spec.label}{of} is not prepared for FFCV in {data_dir}: {how}")
     with os_errors("cannot read the prepared dataset"):
-        found = json.loads((folder / MANIFEST).read_text())
-        if found["names"] != names_digest(spec):
+        if found.stamp != get(spec.name).own_files(spec).get("stamp"):
             raise VitinitError(f"{spec.label} has other files than when it was prepared: move {folder} away and {how}")
         # FFCV maps the file: one that was cut short would end the process.
-        if (length := (folder / BETON).stat().st_size) != found["size"]:
-            raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found['size']:,}")
-        labels = torch.from_numpy(np.load(folder / LABELS, allow_pickle=False))
-    train, held_out = (Split(None, each) for each in labels.tensor_split([found["train"]]))
-    classes, mean, std = (tuple(found[each]) for each in ("classes", "mean", "std"))
-    return Data(train, held_out, classes, mean, std, found["checksum"], image_size, folder / BETON, jpegs)
+        if (length := (folder / BETON).stat().st_size) != found.size:
+            raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found.size:,}")
+    train, held_out = (Split(None, labels) for labels in torch.tensor(found.labels).tensor_split([found.train]))
+    classes, mean, std = found.classes, found.mean, found.std
+    return Data(train, held_out, classes, mean, std, found.checksum, image_size, folder / BETON, jpegs)
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -83,18 +100,11 @@ def damaged(file: Path, why: str) -> VitinitError:
 
 
 def prepared_folder(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> Path:
-    """The folder of a dataset at a size, or in JPEGs; of a folder dataset it depends on the full path."""
-    place = spec.root if spec.root.is_dir() else Path(str(spec.path))
-    full = spec.model_copy(update={"path": str(place.resolve()), "home": None}) if spec.path else spec
-    digest = hashlib.sha256(full.model_dump_json().encode()).hexdigest()[:12]
+    """The folder of a dataset at a size, or in JPEGs; of a folder on this machine it depends on the full path."""
+    if spec.path and spec.root.is_dir():
+        spec = spec.model_copy(update={"path": str(spec.root.resolve())})
+    digest = hashlib.sha256(spec.label.encode()).hexdigest()[:12]
     return data_dir / "ffcv" / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
-
-
-def names_digest(spec: DatasetSpec) -> str:
-    """sha256 over the names of the image files of a folder dataset; the others are the same for everybody."""
-    splits = folders(spec.root) if spec.name == "folder" else ()
-    names = [f"{name}/{file.name}" for split in splits for name, files in by_class(split).items() for file in files]
-    return hashlib.sha256("\0".join(names).encode(errors="surrogateescape")).hexdigest()
 
 
 def ffcv_missing() -> str | None:
@@ -147,7 +157,8 @@ def prepare_beton(
     if missing := ffcv_missing():
         raise VitinitError(missing)
     splits, checksum = (opened.train.part(opened.chosen), opened.test), hashlib.sha256()
-    labels = torch.cat([split.labels for split in splits]).numpy()
+    labels = torch.cat([split.labels for split in splits]).tolist()
+    stamp = get(spec.name).own_files(spec).get("stamp")
     mean, std = opened.statistics or statistics(opened.train, image_size or STATISTICS_SIZE)
     if not image_size:
         checksum.update(str(JPEG).encode())
@@ -176,17 +187,17 @@ def prepare_beton(
         scratch.mkdir(parents=True)
         try:
             write_beton(scratch / BETON, images(), len(labels), image_size)
-            np.save(scratch / LABELS, labels)
-            manifest = {
-                "classes": opened.classes,
-                "mean": mean,
-                "std": std,
-                "checksum": checksum.hexdigest(),
-                "names": names_digest(spec),
-                "train": len(opened.chosen),
-                "size": (scratch / BETON).stat().st_size,
-            }
-            write_atomically(scratch / MANIFEST, json.dumps(manifest, indent=1).encode())
+            manifest = Manifest(
+                classes=opened.classes,
+                mean=mean,
+                std=std,
+                checksum=checksum.hexdigest(),
+                stamp=stamp,
+                labels=labels,
+                train=len(opened.chosen),
+                size=(scratch / BETON).stat().st_size,
+            )
+            write_model(scratch / MANIFEST, manifest)
             scratch.rename(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

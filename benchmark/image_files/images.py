@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
-
-from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +30,8 @@ def below(folder: Path) -> list[Path]:
     found: list[Path] = []
     for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
+        if Path(home).is_symlink() and os.path.realpath(home) in map(os.path.realpath, Path(home).parents):
+            raise OSError(errno.ELOOP, "a link leads back to a folder above it", home)
         found += [Path(home, name) for name in files if name[0] != "."]
     return sorted(found)
 
@@ -44,23 +44,6 @@ def stamp(files: Iterable[Path], root: Path) -> str:
         line = f"{os.path.relpath(file, root)}\0{status.st_size}\0{status.st_mtime_ns}\0"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def by_class(folder: Path) -> dict[str, list[Path]]:
-    """The image files of each class, in its subfolders too, in the order of the names (Unicode NFC) of both.
-
-    Raises:
-        VitinitError: a class is there twice, in two spellings of its letters, or has no image.
-    """
-    found: dict[str, list[Path]] = {}
-    for entry in sorted(filter(Path.is_dir, folder.glob("[!.]*"))):
-        name = unicodedata.normalize("NFC", entry.name)
-        if name in found:
-            raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")
-        found[name] = [file for file in below(entry) if file.suffix.lower() in EXTENSIONS]
-        if not found[name]:
-            raise VitinitError(f"the class folder {entry} has no images ({', '.join(EXTENSIONS)})")
-    return dict(sorted(found.items()))
 
 
 def read_image(source: Path | IO[bytes]) -> Image.Image:

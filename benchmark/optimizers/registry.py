@@ -60,6 +60,9 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
     from torch.optim import SGD, Adam, AdamW
 
     name, params = recipe.optimizer.name, recipe.optimizer.params
+    for given in ("lr", "weight_decay"):
+        if given in params:
+            raise VitinitError(f"{given} is a field of the recipe, and not of its optimizer")
     if cls := REGISTRY.by_name().get(name):
         if recipe.weight_decay and "weight_decay" not in inspect.signature(cls).parameters:
             raise VitinitError(f"{name} has no weight decay; the recipe is to have weight_decay: 0")

@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256
+from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256, once
 from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
@@ -404,9 +404,12 @@ def from_bytes(data: bytes) -> Outcome:
         raise VitinitError("has no digest: cut short, or not written by vitinit")
     try:
         outcome = OUTCOME.validate_json(body, strict=True)
-        json.loads(body, object_pairs_hook=_once)
+        # one reader of an object in which a field stands twice takes the first, another the last
+        json.loads(body, object_pairs_hook=lambda pairs: once([name for name, _ in pairs], "field"))
     except ValidationError as error:
         raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
+    except ValueError as error:
+        raise VitinitError(str(error)) from None
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
     return outcome
@@ -428,14 +431,6 @@ def unseal(data: bytes, where: str = "") -> bytes:
     if mark and end != _digest(content) + _END:
         raise VitinitError(f"{where}the digest does not match: damaged, or changed after it was written")
     return content + b"\n}\n" if mark else data
-
-
-def _once(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object in which a field stands twice: one reader takes the first, another the last."""
-    names = [name for name, _ in pairs]
-    if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise VitinitError(f"field {twice!r} is there twice")
 
 
 def _digest(content: bytes) -> bytes:

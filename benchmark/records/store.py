@@ -45,12 +45,9 @@ class Unreadable(VitinitError):
     """A file that this user may not read, or that the disk does not give: it may hold a valid record."""
 
 
-SUPERSEDES: dict[str, tuple[Literal["failed", "skipped"], ...]] = {
-    "done": ("failed", "skipped"),
-    "failed": ("skipped",),
-    "skipped": (),
-}
-"""By status, the outcomes of a run that one of it takes the place of."""
+Status = Literal["done", "failed", "skipped"]
+STATUSES: tuple[Status, ...] = ("done", "failed", "skipped")
+"""Outcomes of a run; each takes the place of those behind it."""
 
 LAYOUT = "LAYOUT"
 """Name of the file with a study's `Layout`."""
@@ -170,11 +167,11 @@ class Store:
             path.parent.mkdir(parents=True, exist_ok=True)
             _set_aside_invalid(path)
             write_atomically(path, content)
-        for status in SUPERSEDES[outcome.status]:
+        for status in STATUSES[STATUSES.index(outcome.status) + 1 :]:
             self.remove(outcome.study, outcome.run_id, status)
         return path
 
-    def remove(self, study: str, run_id: str, status: Literal["failed", "skipped"]) -> None:
+    def remove(self, study: str, run_id: str, status: Status) -> None:
         """Forget that a run failed or was skipped; a file that cannot be removed is hidden by a done one anyway."""
         path = self.path(study, run_id, status)
         with contextlib.suppress(OSError):
@@ -235,7 +232,7 @@ class Store:
         Raises:
             VitinitError: a file cannot be read; the message names it.
         """
-        for status in (*SUPERSEDES, "done"):  # once more at the end: done may have replaced failed meanwhile
+        for status in (*STATUSES, "done"):  # once more at the end: done may have replaced failed meanwhile
             path = self.path(study, run_id, status)
             try:
                 return _read(path)

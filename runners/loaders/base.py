@@ -16,7 +16,7 @@ from torch import Tensor
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
 from vitinit.benchmark.augmentations.operations.image_operations import sent
-from vitinit.benchmark.datasets.imagenet import IMAGENET
+from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
@@ -88,7 +88,7 @@ class Loader(ABC):
         self.metric = main_metric(None, self.dense, None)
         if self.dense:
             recipe.check_masks()
-        statistics = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET.statistics
+        statistics = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET_STATISTICS
         self._fill = fill_color(statistics[0]).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
         mean_CHW, std_CHW = torch.tensor(statistics, dtype=torch.float64)[:, :, None, None].repeat(
