@@ -132,8 +132,10 @@ class Dataset(ABC):
                 raise VitinitError(f"dataset {spec.label}: it has no {name} images")
         numbers = len(train.labels), len(test.labels)
         if self.images not in (None, numbers):
-            said = "{:,} training and {:,} test images".format
-            raise VitinitError(f"dataset {spec.label}: it has {said(*numbers)}, not {said(*self.images)}{self.mend}")
+            raise VitinitError(
+                f"{spec.label} in {data_dir} has {numbers[0]:,} training and {numbers[1]:,} test images, and not "
+                f"{' and '.join(map('{:,}'.format, self.images or ()))}{self.mend}"
+            )
         if len(classes) < 2:
             raise VitinitError(
                 f"dataset {spec.label}: it has one class, and nothing to tell apart; at least 2 are needed"

@@ -138,7 +138,7 @@ def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_i
     assert (counts(data), data.held_out.labels.tolist()) == ([8, 8], [0, 0, 1, 1])
     (tmp_path / "eurosat/2750/a/3.jpg").unlink()
     assert "eurosat in " in (said := error_of(DatasetSpec(name="eurosat"), 8, tmp_path))
-    assert "does not have 16 and 4 images; move away what is damaged of eurosat/2750" in said
+    assert "has 15 training and 4 test images, and not 16 and 4; move away what is damaged of eurosat/2750" in said
 
 
 # --- download ---
