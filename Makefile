@@ -14,7 +14,7 @@ ALL_OF := $(BIN)/vitinit run
 GO_ON := --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-gpu results test docs check format lock \
+.PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-costs bench-gpu results test docs check format lock \
   slurm-up slurm-down clean
 
 help: ## This list
@@ -47,6 +47,8 @@ bench-catalogue: setup ## Bases, methods and placebos, hours; can be resumed
 	$(ALL_OF) catalogue-small-tuning $(GO_ON) && $(ALL_OF) catalogue-small $(GO_ON)
 bench-speed: setup ## Speed of loaders and augmentation
 	PYTHONPATH=. $(BIN)/python tests/scale/speed.py loaders jpegs
+bench-costs: setup ## Costs of asking, beside plain scripts of the same work
+	PYTHONPATH=. $(BIN)/python tests/scale/costs.py
 bench-gpu: setup ## On a CUDA GPU, four minutes: steps, loaders, runs at once
 	PYTHONPATH=. $(BIN)/python tests/scale/speed.py loaders steps together jpegs
 results: setup ## Pages of the committed studies, from records

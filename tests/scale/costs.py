@@ -1,0 +1,99 @@
+"""Costs of asking, beside a plain script of the same work: `make bench-costs`, with nothing else running."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REFERENCE = str(ROOT / "results/reference")
+VITINIT = ("-m", "vitinit.runners.cli")
+RECORDS = f"""
+import json, pathlib, pandas
+found = [json.loads(path.read_text()) for path in pathlib.Path({REFERENCE!r}).glob("*/*.json")]
+pandas.json_normalize(found)"""
+FIGURE = """
+import matplotlib, numpy
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+figure, axes = plt.subplots()
+for row in range(6):
+    axes.plot(numpy.arange(30), numpy.arange(30) + row)
+figure.savefig("plain.png", dpi=200), figure.savefig("plain.pdf")"""
+MODEL = 'import timm, torch; model = timm.create_model("vit_base_patch16_224"); '
+PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "plan smoke | import torch": ((*VITINIT, "plan", "smoke"), ("-c", "import torch")),
+    "status of small | import torch": ((*VITINIT, "status", "small", "--results", REFERENCE), ("-c", "import torch")),
+    "records() of all studies | json and pandas": (
+        ("-c", f"import vitinit; vitinit.records(results={REFERENCE!r})"),
+        ("-c", RECORDS),
+    ),
+    "figures of small | one plain figure": (
+        ("-m", "vitinit.analysis.figures", "--study", "small", "--results", REFERENCE, "--out", "figures"),
+        ("-c", FIGURE),
+    ),
+    "report of all studies | json and pandas": (
+        ("-m", "vitinit.analysis.report", "--results", REFERENCE, "--out", "report"),
+        ("-c", RECORDS),
+    ),
+    "mimetic on ViT-B | timm's init_weights": (
+        ("-c", MODEL + 'import vitinit; vitinit.initialize(model, "mimetic")'),
+        ("-c", MODEL + "model.init_weights()"),
+    ),
+}
+"""Ours and a plain script, as arguments of Python."""
+
+
+def spent(arguments: tuple[str, ...], folder: Path) -> tuple[float, float]:
+    """CPU seconds of a command and its children, and the gigabytes of the largest process."""
+    with (folder / "said").open("w") as said:
+        process = subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=said, stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{arguments}: {(folder / 'said').read_text()}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
+
+
+def until(happened: Callable[[], bool], arguments: tuple[str, ...], folder: Path) -> float:
+    """Seconds from a command's start until something has happened, or it has ended."""
+    start = time.perf_counter()
+    with subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not happened():
+            time.sleep(0.02)
+        seconds = time.perf_counter() - start
+        process.send_signal(signal.SIGTERM)
+    return seconds
+
+
+def main() -> None:
+    """Print the table."""
+    os.environ["PYTHONPATH"] = str(ROOT)
+    folder = Path(tempfile.mkdtemp())
+    (folder / "results").mkdir()
+    (folder / "results/reference").symlink_to(REFERENCE)
+    print(f"{'ours | plain':50} CPU seconds, gigabytes")
+    for name, pair in PAIRS.items():
+        (ours, memory), (plain, usual) = (spent(arguments, folder) for arguments in pair)
+        shown = f"{ours:7.1f} s | {plain:5.1f} s = {ours / plain:4.1f}"
+        print(f"{name:50} {shown}, {memory:4.1f} GB | {usual:4.1f} GB = {memory / usual:3.1f}", flush=True)
+    smoke = ("run", "smoke", "--device", "cpu", "--executor")
+    step = until(lambda: False, ("-m", "tests.resume.strike", "step", "1", "9", *smoke, "inline"), folder)
+    print(f"{'from the command to the first step, inline':50} {step:7.1f} s")
+    local = folder / "results/local/smoke"
+    shutil.rmtree(local, ignore_errors=True)
+    first = until(
+        lambda: any(local.glob("????????????????.json")), (*VITINIT, *smoke, "local", "--workers", "2"), folder
+    )
+    print(f"{'from the command to the first record, 2 workers':50} {first:7.1f} s")
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
