@@ -76,20 +76,13 @@ def page(studies: Iterable[Study]) -> str:
 
     by_name = {study.name: study for study in studies}
     plans = [(study, plan) for study in by_name.values() if (plan := looks.read(study.folders[0] / study.name))]
-    tables, architectures = [], list[Entry]()
+    tables = {}
     for tier, (title, name) in SETTINGS.items():
         entries = [ranked(study, plan.taken[-1]) for study, plan in plans if plan.tier == tier and plan.taken]
         if name in by_name:
             entries += catalogue(by_name[name])
-        entries.sort(key=lambda entry: -entry.low)
-        architectures += [entry for entry in entries if not entry.alone]
-        if entries:
-            tables.append((title, [entry for entry in entries if entry.alone]))
-    if architectures:
-        tables.append(
-            ("Other architectures: model and initialisation differ from the row compared with", architectures)
-        )
-    return render("board.md.j2", tables=tables) if tables else ""
+        tables[title] = sorted(entries, key=lambda entry: -entry.low)
+    return render("board.md.j2", tables=tables) if any(tables.values()) else ""
 
 
 def at_look(its: looks.Comparison) -> str:

@@ -17,7 +17,7 @@ import pandas as pd
 from vitinit.analysis import stats
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import Key, skipped, values_by_seed
-from vitinit.analysis.text import interval_text, number, p_equals, signed
+from vitinit.analysis.text import number, p_equals, signed
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.initializers.errors import VitinitError
 
@@ -148,7 +148,6 @@ def compare(
     *,
     epoch: int = 0,
     seeds: Iterable[int] | None = None,
-    metric: str = "last",
 ) -> Comparison | None:
     """Compare rows of one column by seed; None where a row has no runs, or no seed is common to all.
 
@@ -161,7 +160,6 @@ def compare(
         column: Of all rows.
         epoch: After which; 0 for the last.
         seeds: These only; None for all.
-        metric: `last` or `best` epoch.
     """
     if isinstance(contrast, tuple):
         contrast = between(*contrast)
@@ -171,9 +169,9 @@ def compare(
     if not epoch and seeds is None:
         for known, sign in product(study.contrasts, (1, -1)):
             if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
-                found = named(study, metric).get((known.name, column))
+                found = named(study).get((known.name, column))
                 return found and replace(found * sign, name=contrast.name)
-    d = _differences(study, contrast, column, metric, epoch)
+    d = _differences(study, contrast, column, epoch)
     if d is not None and seeds is not None:
         d = d[d.index.isin(list(seeds))]
     return None if d is None or not len(d) else unnamed(contrast.name, d)
@@ -191,7 +189,7 @@ def between(first: str, second: str) -> Contrast:
 
 
 @lru_cache(maxsize=8)
-def named(study: Study, metric: str = "last") -> dict[Key, Comparison]:
+def named(study: Study) -> dict[Key, Comparison]:
     """Return the comparisons that the grid names, by name and column.
 
     One that has no run yet keeps its place in the correction, so that a p can only fall when it comes. One that was
@@ -206,10 +204,10 @@ def named(study: Study, metric: str = "last") -> dict[Key, Comparison]:
         test = "t" if analysis.test == "pooled" and not pooled else analysis.test
         contrasts = [contrast for contrast in study.contrasts if contrast.family == family]
         for contrast, column in product(contrasts, columns):
-            d = _differences(study, contrast, column, metric)
+            d = _differences(study, contrast, column)
             if d is not None:
                 comparison = replace(unnamed(contrast.name, d), test=test, family=family)
-                noise = _pooled(study, contrast, column, metric) if pooled else {}
+                noise = _pooled(study, contrast, column) if pooled else {}
                 tested[contrast.name, column] = replace(comparison, **noise)
             elif not any((row, column) in skipped(study) for row in contrast.weights):
                 missing += 1
@@ -231,9 +229,9 @@ def _corrected(test: str | None, comparisons: Collection[Comparison], missing: i
     return stats.holm(p + [1.0] * missing)
 
 
-def _differences(study: Study, contrast: Contrast, column: str, metric: str, epoch: int = 0) -> pd.Series[float] | None:
+def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float] | None:
     """Return the weighted sum of rows at the seeds that all have; None without one."""
-    values, sign = values_by_seed(study, metric, epoch), -1 if study.lower_is_better else 1
+    values, sign = values_by_seed(study, epoch), -1 if study.lower_is_better else 1
     if any((row, column) not in values for row in contrast.weights):
         return None
     total = sum(sign * weight * values[row, column] for row, weight in contrast.weights.items())
@@ -241,10 +239,10 @@ def _differences(study: Study, contrast: Contrast, column: str, metric: str, epo
     return d if len(d) else None
 
 
-def _pooled(study: Study, contrast: Contrast, column: str, metric: str) -> dict[str, Any]:
+def _pooled(study: Study, contrast: Contrast, column: str) -> dict[str, Any]:
     """Return the standard deviation of a contrast by the noise of all rows, and its degrees of freedom."""
 
-    values = {row: its for (row, place), its in values_by_seed(study, metric).items() if place == column}
+    values = {row: its for (row, place), its in values_by_seed(study).items() if place == column}
     std, df = stats.pooled(pd.DataFrame(values))
     return {"std": std * math.hypot(*contrast.weights.values()), "df": df}
 
@@ -259,4 +257,5 @@ def families(study: Study) -> dict[str, list[Comparison]]:
 
 def written(mean: float, low: float, high: float, digits: int = 2) -> str:
     """Write a difference for a cell of a table: `+2.20 [1.79, 2.60]`; without its interval where there is none."""
-    return signed(mean, digits) + ("" if math.isnan(low) else f" {interval_text(low, high, digits)}")
+    interval = "" if math.isnan(low) else f" [{number(low, digits)}, {number(high, digits)}]"
+    return signed(mean, digits) + interval

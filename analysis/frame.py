@@ -39,6 +39,8 @@ class Study:
     contents: Contents
     layout: Layout
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
+    when: str = "last"
+    """Epoch of the scores: `last`, or `best`, which selects on what it measures."""
 
     def out(self, asked: Path | None, name: str, alone: bool) -> Path:
         """The folder for what is computed from the study: the one asked for, in which each of several has a part."""
@@ -137,8 +139,7 @@ class Study:
                 "epochs": run.spec.recipe.epochs,
                 "precision": run.spec.recipe.precision,
                 "metric": registry.metric_label(run.metric),
-                "score": run.score,
-                "best_score": run.best[1],
+                "score": run.best[1] if self.when == "best" else run.score,
                 "commit": run.environment.get("commit"),
                 "device": run.execution.get("device"),
                 "hardware": run.environment.get("gpu") or run.environment.get("processor"),
@@ -184,11 +185,13 @@ class Study:
         return any(registry.get(record.metric).lower_is_better for record in self.contents.done.values())
 
     def by(self, metric: str) -> Study:
-        """Return the same study, its scores those of another metric.
+        """Return the same study with the scores of the `last` or `best` epoch, or of another metric.
 
         Raises:
             VitinitError: there is no such metric, it is not in percent, or a run does not hold it.
         """
+        if metric in ("last", "best"):
+            return self if metric == self.when else replace(self, when=metric)
         if metric != "ema_score" and not registry.get(metric).percent:
             raise VitinitError(f"metric {metric!r} is not in percent, as tables and figures are")
         try:
@@ -220,8 +223,12 @@ class Study:
 
 def home(folders: Sequence[Path]) -> Path:
     """Return the output folder: beside the records; for those that come with the project, in `results/local`."""
-    first = folders[0]
-    return LOCAL / REFERENCE.name if first.resolve().parts[-2:] == REFERENCE.parts else first
+    return LOCAL / REFERENCE.name if is_reference(folders[0]) else folders[0]
+
+
+def is_reference(folder: Path) -> bool:
+    """Return True if a folder has the records that come with the project."""
+    return folder.resolve().parts[-2:] == REFERENCE.parts
 
 
 def beside(study: Path, name: str) -> Path:

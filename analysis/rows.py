@@ -13,8 +13,6 @@ from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
 from vitinit.initializers.errors import unknown_name
 
-METRICS = {"last": "score", "best": "best_score"}
-
 Key = tuple[str, str]
 """Row and column label."""
 Values = Mapping[Key, "pd.Series[float]"]
@@ -34,12 +32,11 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
 
 
 @lru_cache(maxsize=16)
-def values_by_seed(study: Study, metric: str = "last", epoch: int = 0) -> Values:
-    """Return the scores of the finished runs, by row and column: after an epoch, or (0) by the metric."""
+def values_by_seed(study: Study, epoch: int = 0) -> Values:
+    """Return the scores of the finished runs, by row and column: after an epoch, or (0) those of the study."""
     scores = study.epochs[study.epochs["epoch"] == epoch] if epoch else study.runs
-    name = METRICS["last" if epoch else metric]
     groups = scores.groupby(["row", "column"])
-    return {(str(row), str(column)): group.set_index("seed")[name] for (row, column), group in groups}
+    return {(str(row), str(column)): group.set_index("seed")["score"] for (row, column), group in groups}
 
 
 def own_bases(study: Study) -> dict[str, str]:
@@ -79,11 +76,8 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
     for place in study.columns:
         specs = [study.examples.get((each, place)) for each in (row, other)]
         ours, theirs = (flat(spec.model_dump_json(include={"model", "recipe"})) if spec else {} for spec in specs)
-        arch = "model.arch"
-        apart = ours.keys() & theirs.keys() - {"recipe.name"}
-        if arch in apart and ours[arch] != theirs[arch]:
-            apart = {arch}
-        for name in sorted(name for name in apart if ours[name] != theirs[name]):
+        apart = {name for name in ours.keys() & theirs.keys() - {"recipe.name"} if ours[name] != theirs[name]}
+        for name in sorted(apart & {"model.arch"} or apart):
             found[name.partition(".")[2]] = ours[name], theirs[name]
     return found
 

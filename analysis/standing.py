@@ -89,13 +89,24 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
 
 
 def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) -> list[str]:
-    """Return all that is printed, the answer first, by the template `standing.txt.j2`."""
+    """Return all that is printed, the answer first, by the template `standing.txt.j2`.
+
+    Gains of other methods are those with the same base, model, recipe and images.
+    """
+
+    def setting(study: frame.Study, row: str) -> str:
+        return study.examples[row, None].model_dump_json(include={"base", "model", "recipe", "dataset"})
+
     sources = {source for run in study.contents.done.values() for source in run.sources.items()}
     stem = study.name.rpartition("-")[0]  # the same method, or an earlier version of it, on the same seeds
     named = {path.stem for folder in study.folders for path in folder.glob(f"{stem}-????????.yaml")}
     gains, last = [], found.last
+    for other in beside if last else ():
+        for entry in board.catalogue(other) if other.contents.done else ():
+            settings = {setting(other, entry.name), setting(other, entry.base)}
+            if settings == {setting(study, found.row)} and other.examples[entry.name, None].method:
+                gains.append(entry)
     if last:
-        gains = [entry for one in beside if one.contents.done for entry in _in_this_setting(found, study, one)]
         gains.append(board.ranked(study, last)._replace(name=f"> {found.row}"))
     return template(
         "standing.txt.j2",
@@ -106,24 +117,13 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) ->
         versions=Counter(name for name, _ in sources),
         written=board.at_look,
         detectable=_detectable,
-        gains=sorted(gains, key=lambda each: -each.low),
+        gains=sorted(gains, key=lambda entry: -entry.low),
     ).splitlines()
 
 
 def _detectable(its: Comparison, n: int) -> float:
     """Return the gain that four of five such studies find, from the interval of the one that was found."""
     return DETECTABLE * (its.high - its.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
-
-
-def _in_this_setting(found: Standing, study: frame.Study, beside: frame.Study) -> list[board.Entry]:
-    """Gains of methods with the same base, model, recipe and images: others may be larger for the setting alone."""
-
-    def setting(one: frame.Study, row: str) -> str:
-        return one.examples[row, None].model_dump_json(include={"base", "model", "recipe", "dataset"})
-
-    ours = setting(study, found.row)
-    both = [(entry, {setting(beside, entry.name), setting(beside, entry.base)}) for entry in board.catalogue(beside)]
-    return [entry for entry, settings in both if settings == {ours} and beside.examples[entry.name, None].method]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

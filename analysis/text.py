@@ -62,11 +62,6 @@ def number(value: float, digits: int = 2) -> str:
     return signed(value, digits).removeprefix("+")
 
 
-def interval_text(low: float, high: float, digits: int = 2) -> str:
-    """Write both ends of an interval."""
-    return f"[{number(low, digits)}, {number(high, digits)}]"
-
-
 def p_written(p: float) -> str:
     """Three digits: `0.016`, or that it is less; a dash for NaN."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}".replace("nan", "–")

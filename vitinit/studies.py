@@ -54,12 +54,12 @@ class StudyResults:
 
         Args:
             name: as `python -m vitinit.analysis.tables` calls it.
-            metric: `last` or `best` epoch.
+            metric: `last` or `best` epoch, or another metric, such as `top5`.
             baseline: row that differences are to. Default: each row's own base.
         """
         from vitinit.analysis.tables.registry import build
 
-        return TableView(build(self._read(), name, metric, baseline))
+        return TableView(build(self._read().by(metric), name, baseline))
 
     def plot(self, figure: str | None = None) -> dict[str, Panels]:
         """Return figures of one kind by name: `study.plot()["accuracy"]` in a notebook.

@@ -46,6 +46,7 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Pa
                 column="gain relative to the base (%)", value=100 * (both["value"] / both["value_base"] - 1)
             )
             data = pd.concat([runs.assign(column=f"{score_name(runs)} (%)"), gains])
+            data = data[["column", "row", "seed", "x", "value"]]
             points = data.groupby(["column", "row", "x"])["value"]
             data = data.join(points.agg(low=lambda x: student(x).low, high=lambda x: student(x).high), on=points.keys)
             figure = over_numbers(data, "training images", "", f"Sample efficiency, {name}", study.rows)

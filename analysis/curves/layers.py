@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, marked, palette, panels, said
+from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, marked, palette, said
 from vitinit.analysis.frame import PROBES, Study
 
 QUANTITIES = yaml.safe_load(Path(__file__).with_name("quantities.yaml").read_text(encoding="utf-8"))
@@ -50,18 +50,8 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
         runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
         layers = sorted(set(its["layer"]))
         colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
-        grid = panels(its, runs, 1.6, 3 if len(runs) <= 12 else 5, x="epoch", y=quantity["axis"])
-        lines(
-            its,
-            "epoch",
-            "value",
-            "row",
-            grid,
-            colours,
-            "layer",
-            "layer {}",
-            bounds=bounds,
-        )
+        layout = {"hue": "layer", "label": "layer {}", "y": quantity["axis"]}
+        grid = lines(its, "epoch", "value", "row", colours, 1.6, 3 if len(runs) <= 12 else 5, bounds=bounds, **layout)
         for row, axes in grid.axes.items():
             maps = runs[row][0].spec.model.attention_maps
             if uniform and maps:
@@ -105,8 +95,7 @@ def gating(study: Study) -> dict[str, Panels]:
     for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
         seed = its["seed"].min()
         one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
-        grid = panels(one, one["layer"], 1.9, 5, x="epoch", y="gate")
-        lines(one, "epoch", "value", "layer", grid, palette(one["head"]), "head")
+        grid = lines(one, "epoch", "value", "layer", palette(one["head"]), 1.9, 5, hue="head", y="gate")
         means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
         for layer, axes in grid.axes.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from vitinit.analysis.curves.cka import cka
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.kept import kept, source
-from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, panels, show, with_mark
+from vitinit.analysis.figures.style import WIDTH, Panels, file_part, finish, show, with_mark
 from vitinit.analysis.frame import Study
 
 
@@ -27,14 +29,9 @@ def initializers(study: Study) -> dict[str, Panels]:
         names = [with_mark(row, run.record, 40) for row, run in runs.items()]
         layers = enumerate(zip(*(run.maps.grams_ELBnn[-1] for run in runs.values()), strict=False), 1)
         maps = {f"layer {layer}": cka(grams := np.stack(its), grams) for layer, its in layers}
-        entries = [
-            (panel, names[one], names[other], value)
-            for panel, values in maps.items()
-            for (one, other), value in np.ndenumerate(values)
-        ]
-        data = pd.DataFrame(entries, columns=["panel", "one", "other", "cka"])
-        grid = panels(data, maps, WIDTH / min(max(len(maps), 3), 4), 4)
-        show(grid, maps, vmin=data["cka"].min(), vmax=1)
+        stacked: Any = pd.concat({panel: pd.DataFrame(values, names, names) for panel, values in maps.items()}).stack()
+        data = stacked.rename_axis(["panel", "one", "other"]).reset_index(name="cka")
+        grid = show(data, maps, WIDTH / min(max(len(maps), 3), 4), 4, vmin=data["cka"].min(), vmax=1)
         for axes in list(grid.axes.values())[:: grid.across]:
             axes.yaxis.set_visible(True)
             axes.grid(visible=False)

@@ -6,7 +6,7 @@ from typing import Any
 
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, panels, present
+from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, present
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import own_bases
 from vitinit.analysis.text import capitalised
@@ -26,16 +26,13 @@ def accuracy(study: Study) -> dict[str, Panels]:
 
     data = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1]
     score, rows = style.score_name(study.runs), present(study.rows, data["row"])
-    y, bounds = f"{score} (%)", (0, 100)
-    title, colours, figures = f"{capitalised(score)} over epochs", palette(rows), {}
+    y, colours, figures = f"{score} (%)", palette(rows), {}
+    title = f"{capitalised(score)} over epochs"
     if len(data) and len(rows) <= MOST:
-        grid = panels(data, data["column"], 2.3, x="epoch", y=y, sharey=False)
-        lines(data, "epoch", "score", "column", grid, colours, bounds=bounds)
+        grid = lines(data, "epoch", "score", "column", colours, 2.3, bounds=(0, 100), y=y, sharey=False)
         return {"accuracy": finish(grid, title, SD, style.with_seeds(data, "row"))}
     for column, runs in data.groupby("column", sort=False):
-        here = present(rows, runs["row"])
-        grid = panels(runs, here, 1.5, 5, x="epoch", y=y)
-        lines(runs, "epoch", "score", "row", grid, colours, bounds=bounds)
+        grid = lines(runs, "epoch", "score", "row", colours, 1.5, 5, bounds=(0, 100), y=y)
         means = {str(row): line.groupby("epoch")["score"].mean() for row, line in runs.groupby("row")}
         others: list[Any] = [list(line.items()) for line in means.values()]
         for row, axes in grid.axes.items():

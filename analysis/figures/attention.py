@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import textwrap
 from hashlib import sha256
-from itertools import product
 
 import pandas as pd
 
 from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import Panels, file_part, finish, panels, show, with_mark
+from vitinit.analysis.figures.style import Panels, file_part, finish, show, with_mark
 from vitinit.analysis.frame import Study
 
 SPAN = 16
@@ -47,7 +46,7 @@ def training(study: Study) -> dict[str, Panels]:
         data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
         rows, maps = list(dict.fromkeys(data["row"])), list(dict.fromkeys(data["panel"]))
         height = rcParams["figure.figsize"][0] / len(maps)
-        grid = show(panels(data, product(rows, maps), height, len(maps), 0.1), drawn, norm=LogNorm(1 / SPAN, SPAN))
+        grid = show(data, drawn, height, len(maps), 0.1, norm=LogNorm(1 / SPAN, SPAN))
         for row in rows:
             axes = grid.axes[row, maps[0]]
             axes.set_yticks([])

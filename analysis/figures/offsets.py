@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import WIDTH, Panels, finish, panels, show
+from vitinit.analysis.figures.style import WIDTH, Panels, finish, show
 from vitinit.analysis.frame import Study
 
 
@@ -44,7 +44,7 @@ def offsets(study: Study) -> dict[str, Panels]:
     framed = {row: np.pad(its.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, its in maps.items()}
     height = WIDTH / 3 / data["head"].max() + 0.4
     beside = {row: np.hstack(list(its)) for row, its in framed.items()}
-    grid = show(panels(data, maps, height, 3 if len(maps) < 15 else 5, height), beside, norm=LogNorm(low, high))
+    grid = show(data, beside, height, 3 if len(maps) < 15 else 5, height, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
     finish(grid, "First-layer attention at initialisation", note, bar="attention (log scale)")

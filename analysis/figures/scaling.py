@@ -8,7 +8,7 @@ import pandas as pd
 
 from vitinit.analysis.figures.gains import gain_name
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import Panels, finish, lines, palette, panels, present, with_seeds
+from vitinit.analysis.figures.style import Panels, finish, lines, palette, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
 
@@ -23,8 +23,8 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
         title: Of the figure.
         rows: All rows, in their order.
     """
-    grid = panels(data[["column", "row", "seed", "x", "value"]], data["column"], 2.5, 2, x=x, y=y, sharey=False)
-    lines(data, "x", "value", "column", grid, palette(present(rows, data["row"])))
+    colours = palette(present(rows, data["row"]))
+    grid = lines(data, "x", "value", "column", colours, 2.5, 2, x=x, y=y, sharey=False)
     for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)

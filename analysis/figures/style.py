@@ -55,7 +55,7 @@ class Panels:
     data: pd.DataFrame
     across: int
     """Number of panels side by side."""
-    x: str = ""
+    x: str = "epoch"
     y: str = ""
     """Names of the axes."""
     sharey: bool = True
@@ -142,56 +142,63 @@ def panels(
 
 def lines(
     data: pd.DataFrame,
-    x: str,
-    y: str,
+    over: str,
+    value: str,
     col: str,
-    grid: Panels,
     colours: Mapping[Any, Any],
+    height: float,
+    across: int = 3,
+    *,
     hue: str = "row",
     label: str = "{}",
     bounds: tuple[float, float] = (-math.inf, math.inf),
-) -> None:
-    """Draw means over x, a panel per value of `col`, a line per value of `hue`, with a band of standard deviation.
+    **fields: Any,
+) -> Panels:
+    """Draw means over numbers: a panel per value of `col`, a line per value of `hue`, a band of one standard deviation.
 
-    If the data have columns `low` and `high`, these are ends of bars in place of the band, and x is logarithmic.
+    If the data have columns `low` and `high`, these are ends of bars in place of the band, and the axis is logarithmic.
 
     Args:
         data: What is drawn.
-        x: Column of the horizontal axis.
-        y: Column of the vertical axis.
+        over: Column of the horizontal axis.
+        value: Column of the vertical axis.
         col: Column of the panels.
-        grid: The panels.
         colours: By value of `hue`, in their order.
+        height: Of a panel, in inches.
+        across: Number of panels side by side.
         hue: Column of the lines. A row or a head has a dash and a marker of its own.
         label: Of a line in the legend, where the panels are not the lines.
         bounds: Of the quantity: no band goes beyond.
+        fields: More of `Panels`.
     """
-    groups, bars = data.groupby(list(dict.fromkeys([col, hue, x]))), "low" in data
-    points = groups[y].agg(["mean", "std"]).reset_index()
-    for name, sign in ("low", -1), ("high", 1):
-        ends = groups[name].first().array if bars else points["mean"] + sign * points["std"]
-        points[name] = np.clip(ends, *bounds)
-    by_line = dict(iter(points.groupby([col, hue])))
-    for place, (value, colour) in enumerate(colours.items()):
+    ends, bars = ["low", "high"], "low" in data
+    grid = panels(data.drop(columns=ends, errors="ignore"), data[col], height, across, **fields)
+    groups = data.groupby(list(dict.fromkeys([col, hue, over])))
+    points = groups[value].agg(["mean", "std"])
+    for end, sign in zip(ends, (-1, 1), strict=True):
+        points[end] = groups[end].first() if bars else points["mean"] + sign * points["std"]
+    points[ends] = points[ends].clip(*bounds)
+    points = points.reset_index()
+    for place, (name, colour) in enumerate(colours.items()):
         dashes, marker = ([], "o") if hue == "layer" else LOOKS["lines"][place % len(LOOKS["lines"])]
-        for name, axes in grid.axes.items():
-            if (name, value) not in by_line:
-                continue
-            line = by_line[name, value].set_index(x)
-            (drawn,) = axes.plot(line["mean"], dashes=dashes, marker=marker, color=colour, mec="white", zorder=3)
+        for panel, line in points[points[hue] == name].groupby(col):
+            axes = grid.axes[panel]
+            look = {"dashes": dashes, "marker": marker, "color": colour}
+            (drawn,) = axes.plot(line[over], line["mean"], mec="white", zorder=3, **look)
             draw = axes.vlines if bars else partial(axes.fill_between, alpha=0.2, linewidth=0.8)
-            draw(line.index, line["low"], line["high"], color=colour)
+            draw(line[over], line["low"], line["high"], color=colour)
             if hue != col:
-                grid.legend.setdefault(label.format(value), drawn)
-    known = sorted(set(data[x]))
+                grid.legend.setdefault(label.format(name), drawn)
+    known = sorted(set(data[over]))
     ticks = known[:: math.ceil(3 * len(known) / grid.letters)]
     for axes in grid.axes.values():
         if bars and known[0] > 0:
             axes.set_xscale("log")
             plain(axes.xaxis)
         if len(known) <= FEW:
-            axes.set_xticks(ticks, [f"{value:,.10g}" for value in ticks], rotation=30 if known[-1] >= 1000 else 0)
+            axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks], rotation=30 if known[-1] >= 1000 else 0)
             axes.minorticks_off()
+    return grid
 
 
 def set_defaults(width: float = WIDTH, font: float = 8) -> None:
@@ -243,8 +250,11 @@ def finish(grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None
     return grid
 
 
-def show(grid: Panels, maps: Mapping[Any, NDArray[Any]], **scale: Any) -> Panels:
-    """Draw a matrix in colours in each panel, on one scale as of `imshow`."""
+def show(
+    data: pd.DataFrame, maps: Mapping[Any, NDArray[Any]], height: float, across: int, lowest: float = 1.2, **scale: Any
+) -> Panels:
+    """Draw a matrix in colours in each panel, on one scale as of `imshow`; sizes are those of `panels`."""
+    grid = panels(data, maps, height, across, lowest)
     for name, axes in grid.axes.items():
         grid.images.append(axes.imshow(maps[name], **scale))
         axes.xaxis.set_visible(False)

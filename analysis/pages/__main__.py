@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from vitinit.analysis import command, frame
 from vitinit.analysis.board import page as board_page
 from vitinit.analysis.figures import style
+from vitinit.analysis.figures.drawing import finished
 from vitinit.analysis.pages.render import index, is_ours, page, pictures, render
 from vitinit.initializers.errors import VitinitError
 
@@ -33,23 +34,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
-    found = frame.load_all(args.results, args.study)
-    studies = {study.name: study for study in found if study.contents.done}
-    if not studies:
-        found[0].require_runs()
-    folder = found[0].folders[0]
-    texts = {name: page(study) for name, study in studies.items()}
+    studies = finished(args.results, args.study, None)
+    folder = studies[0].folders[0]
+    texts = {study.name: page(study) for study in studies}
     pages = {frame.beside(folder / name, "") / "README.md": text for name, text in texts.items()}
     if not args.study:
         pages[folder / "README.md"] = index(texts)
-        if board := board_page(studies.values()):
+        if board := board_page(studies):
             pages[folder / "board.md"] = board
         for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
             pages[path.with_suffix("")] = render(path.name, [folder])
     drawn = {
-        frame.beside(folder / name, "figures") / f"{file}.png": grid
-        for name, text in texts.items()
-        for file, grid in pictures(studies[name], text).items()
+        frame.beside(folder / study.name, "figures") / f"{file}.png": grid
+        for study in studies
+        for file, grid in pictures(study, texts[study.name]).items()
     }
     if not args.check:
         for path, text in pages.items():

@@ -163,7 +163,7 @@ class Facts:
     def folder(self) -> str:
         """Results folder for a command line: as given, but for the committed records the path in a clone."""
         first = self.study.folders[0]
-        return (frame.REFERENCE if first.resolve().parts[-2:] == frame.REFERENCE.parts else first).as_posix()
+        return (frame.REFERENCE if frame.is_reference(first) else first).as_posix()
 
 
 def spread(scores: Any, digits: int = 2) -> str:

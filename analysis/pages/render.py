@@ -65,7 +65,6 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     Raises:
         VitinitError: the records do not give one of them.
     """
-    style.set_defaults()
     found = {}
     for file in re.findall(r"\(figures/([^)]+)\.png\)", text):
         name = file.partition("-")[0]

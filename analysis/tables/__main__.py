@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
-from vitinit.analysis.rows import METRICS, check_baseline
+from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
@@ -50,9 +50,10 @@ def _run(args: argparse.Namespace) -> None:
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
-    found, metric, place = frame.load_all(args.results, args.study), args.metric, "tables"
-    if metric not in METRICS:
-        found, metric, place = [study.by(metric) for study in found], "last", f"tables-{metric}"
+    found = [study.by(args.metric) for study in frame.load_all(args.results, args.study)]
+    place = "tables"
+    if args.metric not in ("last", "best"):
+        place = f"tables-{args.metric}"
     available = {name: study for study in found for name in names(study)}
     if args.table and args.table not in available:
         raise unknown_name("table", args.table, available)
@@ -73,7 +74,7 @@ def _run(args: argparse.Namespace) -> None:
         tables = []
         for name in [args.table] if args.table else names(study):
             try:
-                tables.append(build(study, name, metric, baseline, gain))
+                tables.append(build(study, name, baseline, gain))
             except BrokenFile as error:
                 broken.append(error)
         named = next((table for table in tables if of_contrasts(table)), None)

@@ -30,8 +30,8 @@ def method(study: Study) -> list[str]:
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
 def contrasts(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, what it has over the second, and p."""
-    study, values = asked.study, values_by_seed(asked.study, asked.metric)
-    found = named(study, asked.metric)
+    study, values = asked.study, values_by_seed(asked.study)
+    found = named(study)
     cells, shown = {}, {}
     for contrast in study.contrasts:
         first, _ = study.pairs.get(contrast.name, ("", ""))
@@ -45,7 +45,7 @@ def contrasts(asked: Asked) -> Table:
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {name: pair[1] for name, pair in study.pairs.items()}
     explained = template("tested.txt.j2", families=families(study)).splitlines()
-    of = subject(study, asked.metric, first_row=True)
+    of = subject(study, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 
 
@@ -64,7 +64,7 @@ def followed(study: Study) -> bool:
 @TABLES.add("_epochs", followed, place=3)
 def over_epochs(asked: Asked) -> Table:
     """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
-    study, evaluated = asked.study, _evaluated(asked.study)
+    study, evaluated = asked.study.by("last"), _evaluated(asked.study)
     shown = {its[int(at)] for its in evaluated.values() for at in np.linspace(0, len(its) - 1, min(MOST, len(its)))}
     cells, second = {}, {}
     for name, pair in study.pairs.items():
@@ -78,5 +78,5 @@ def over_epochs(asked: Asked) -> Table:
         "The grid names the comparisons after the last epoch alone (table "
         f"{study.name}_contrasts); those before have Student's interval and no p. Settings: table {study.name}."
     ]
-    of = subject(study, "each", first_row=True)
+    of = subject(study, True, "each")
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2)

@@ -48,7 +48,7 @@ def gap_bases(study: Study, baseline: str | None) -> dict[str, str]:
 def gap(asked: Asked) -> Table:
     """One line per training set: accuracy, and the gap to the base."""
     study, bases = asked.study, gap_bases(asked.study, asked.baseline)
-    values, cells = values_by_seed(study, asked.metric), dict[Key, TableCell]()
+    values, cells = values_by_seed(study), dict[Key, TableCell]()
     for place in subsets(study):
         for row in [*(row for row in study.rows if row not in bases), *bases]:
             ours, theirs = values.get((row, place)), values.get((bases.get(row, ""), place))
@@ -63,7 +63,7 @@ def gap(asked: Asked) -> Table:
         f"Settings, tests and counts: table {study.name}.",
         *beside(study, cells),
     ]
-    return compose(asked, cells, f"{subject(study, asked.metric)} and its gap in percent of the base's", notes)
+    return compose(asked, cells, f"{subject(study)} and its gap in percent of the base's", notes)
 
 
 def switched(study: Study) -> bool:
@@ -76,7 +76,7 @@ def switched(study: Study) -> bool:
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
     """Parts of ConViT that each row has, beside its accuracy; a placebo of its start is neither on nor off."""
-    study, values = asked.study, values_by_seed(asked.study, asked.metric)
+    study, values = asked.study, values_by_seed(asked.study)
     published, cells = published_numbers(study), dict[Key, TableCell]()
     for row in study.rows:
         spec = study.examples[row, None]
@@ -97,7 +97,7 @@ def switches(asked: Asked) -> Table:
         f"{study.name}.",
         *beside(study, cells),
     ]
-    return compose(asked, cells, f"{subject(study, asked.metric)} by what of ConViT is switched on", notes)
+    return compose(asked, cells, f"{subject(study)} by what of ConViT is switched on", notes)
 
 
 @TABLES.add("_masked", lambda study: any(run.masked for run in study.contents.done.values()), place=6)

@@ -11,29 +11,17 @@ from vitinit.analysis.published import Publication, context, numbers, read_in_pa
 from vitinit.analysis.rows import Key, differing, skipped
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Table, TableCell
-from vitinit.analysis.text import capitalised, count
-
-WHEN = {
-    "last": " after the last epoch",
-    "best": " at the best evaluated epoch, which selects on what it measures",
-    "each": " over training",
-}
 
 
-def subject(study: Study, metric: str, first_row: bool = False) -> str:
+def subject(study: Study, first_row: bool = False, when: str = "") -> str:
     """Return what a table shows, to begin its caption: `Top-1 accuracy (%) on digits after the last epoch`.
 
     Args:
         study: The records.
-        metric: `last` or `best`, or `each` where columns are epochs.
         first_row: True where a line compares two rows.
+        when: `each` where columns are epochs.
     """
-    finished = set(study.runs["column"])
-    columns = [column for column in study.columns if column in finished]
-    what = study.measured.replace("top-1", "top-1 accuracy").replace("top-5", "top-5 accuracy")
-    where = f"{len(columns)} datasets" if len(columns) > 3 else " and ".join(columns)
-    images = ", validation images," * (set(study.runs["split"]) == {"val"})
-    return f"{capitalised(what)} (%){' of the first row' * first_row} on {where}{images}{WHEN[metric]}"
+    return template("subject.txt.j2", study=study, first_row=first_row, when=when or study.when).strip()
 
 
 def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
@@ -75,25 +63,8 @@ def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
     """Return notes on settings, code and hardware of the runs, and on those without numbers."""
     left_out = skipped(study)
     missing = [f"{key[0]} on {key[1]}" for key, its in cells.items() if not its.ours and key not in left_out]
-    known: dict[str, Any] = {"missing": missing, "settings": settings(study), "mixed_code": mixed_code(study)}
-    return [*template("runs.txt.j2", study=study, **known).splitlines(), *without_numbers(study)]
-
-
-def settings(study: Study) -> list[str]:
-    """Return model, epochs and optimiser of the columns. Equal columns share a sentence; rows that differ are named."""
-    sentences: list[tuple[str, str]] = []
-    warnings = []
-    for column, group in study.runs.groupby("column", sort=False):
-        rate = group["lr"].map(", learning rate {:g}".format) if group["lr"].nunique() > 1 else ""
-        texts = group["model"] + ", " + group["epochs"].map(lambda epochs: count(epochs, "epoch"))
-        texts += ", " + group["optimizer"] + rate
-        (first, _), *rest = _grouped(zip(texts, group["row"], strict=True)).items()
-        images = " or ".join(f"{images:,}" for images in sorted(set(group["train_images"])))
-        sentence = "; ".join([first, *(f"{', '.join(rows)}: {text}" for text, rows in rest)])
-        sentences.append((sentence, f"{column} ({images} training images)"))
-        if (group.groupby("seed")["checksum"].nunique() > 1).any():
-            warnings.append(f"Not comparable: the runs on {column} read different data (checksums differ).")
-    return [f"{', '.join(columns)}: {sentence}." for sentence, columns in _grouped(sentences).items()] + warnings
+    text = template("runs.txt.j2", study=study, missing=missing, mixed_code=mixed_code(study))
+    return [*text.splitlines(), *without_numbers(study)]
 
 
 def mixed_code(study: Study) -> list[str]:

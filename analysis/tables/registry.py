@@ -61,7 +61,6 @@ def names(study: Study) -> dict[str, Kind]:
 def build(
     study: Study,
     name: str | None = None,
-    metric: str = "last",
     baseline: str | None = None,
     gain: bool = False,
 ) -> Table:
@@ -70,7 +69,6 @@ def build(
     Args:
         study: The records.
         name: One of `names`. Default: the study's own.
-        metric: `last` or `best` epoch.
         baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
             own base (see `own_bases`).
         gain: True if differences are shown in tables that can do without.
@@ -85,4 +83,4 @@ def build(
     if name not in kinds:
         raise unknown_name("table", name, kinds)
     with blaming(f"table {name}"):
-        return kinds[name].compute(Asked(study, name, metric, baseline, gain))
+        return kinds[name].compute(Asked(study, name, baseline, gain))

@@ -49,16 +49,16 @@ class Series:
 
 
 @lru_cache(maxsize=2)
-def scaling(study: Study, metric: str = "last") -> tuple[str, list[Series]] | None:
+def scaling(study: Study) -> tuple[str, list[Series]] | None:
     """Return the first axis over which two initialisations have three values, and these; None without one."""
     for axis in AXES:
-        series = _series(study, axis, metric)
+        series = _series(study, axis)
         if any(one.over for one in series):
             return axis, series
     return None
 
 
-def _series(study: Study, axis: str, metric: str) -> list[Series]:
+def _series(study: Study, axis: str) -> list[Series]:
     found: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
     for (column, row), (run, *_) in study.cells.items():
         x, spec, place = AXES[axis](run), run.spec, column
@@ -81,7 +81,7 @@ def _series(study: Study, axis: str, metric: str) -> list[Series]:
         if other is None:
             continue
         others = {x: row for x, (row, _) in whole[other].items() if x in cells and other != key}
-        gains = {x: compare(study, (cells[x][0], row), cells[x][1], metric=metric) for x, row in others.items()}
+        gains = {x: compare(study, (cells[x][0], row), cells[x][1]) for x, row in others.items()}
         over = labels[other] if other != key else ""
         result.append(Series(labels[key], place, over, cells, others, {x: its for x, its in gains.items() if its}))
     return result
@@ -98,11 +98,11 @@ def common_label(rows: list[str], axis: str) -> str:
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
     """One line per initialisation, a column per value of the axis, and the slope of the gain."""
-    study, found = asked.study, scaling(asked.study, asked.metric)
+    study, found = asked.study, scaling(asked.study)
     assert found
     axis, series = found
     several = len({one.place for one in series}) > 1
-    values, cells, bases = values_by_seed(study, asked.metric), dict[Key, TableCell](), {}
+    values, cells, bases = values_by_seed(study), dict[Key, TableCell](), {}
     for one in series:
         row = one.label + f", {one.place}" * several
         if one.over:
@@ -123,5 +123,5 @@ def table(asked: Asked) -> Table:
         *not_initialisation_alone(study, dict.fromkeys(pairs)),
         f"Settings and counts: table {study.name}.",
     ]
-    of = f"{subject(study, asked.metric)} by {axis}"
+    of = f"{subject(study)} by {axis}"
     return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value")

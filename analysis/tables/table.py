@@ -50,8 +50,6 @@ class Asked:
     """With a finished run."""
     name: str
     """The table's own."""
-    metric: str = "last"
-    """`last` or `best` epoch."""
     baseline: str | None = None
     """The row that differences are to; None: each row's own base (see `own_bases`)."""
     gain: bool = False
