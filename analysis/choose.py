@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from vitinit.analysis import command, frame
 from vitinit.analysis.tables.notes import without_record
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 
 Value = tuple[Any, ...]
 """Values of the chosen fields, in their order."""
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
     command.takes_results(parser)
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: command.say(lines(frame.load(args.results, args.study))))
+    return guarded(lambda: command.say(lines(frame.load(args.results, args.study))))
 
 
 if __name__ == "__main__":

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import BrokenFile, VitinitError, forgiving_terminal, located, of_files, os_errors
+from vitinit.initializers.errors import BrokenFile, VitinitError, forgiving_terminal, located, os_errors
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
@@ -48,28 +46,6 @@ def takes_results(of: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folders with records (default: results/local when it holds records, otherwise results/reference)",
     )
-
-
-def guarded(command: Callable[[], None]) -> int:
-    """Run a command; what a user can put right is one line on stderr and exit code 2."""
-    forgiving_terminal()
-    try:
-        command()
-        if sys.stdout:  # None where it is closed, as by `>&-`
-            sys.stdout.flush()
-    except VitinitError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # as behind `| head`: nobody reads any more, nor is there a last flush to fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as error:
-        if not (line := of_files(error)):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor can what is left in the buffer be written
-        print(f"error: {line}", file=sys.stderr)
-        return 2
-    return 0
 
 
 def say(lines: Iterable[str]) -> None:

@@ -26,7 +26,7 @@ from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
 from vitinit.analysis.text import one_line
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy")
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     description = "Write an HTML page for each study, with its answer, tables, figures and limits, and an index."
     args = command.parser("vitinit.analysis.report", description, FILE).parse_args(arguments)
-    return command.guarded(lambda: _run(args.results, args.study, args.baseline, args.out))
+    return guarded(lambda: _run(args.results, args.study, args.baseline, args.out))
 
 
 def _run(results: list[Path] | None, name: str | None, baseline: str | None, out: Path | None) -> None:

@@ -20,7 +20,7 @@ from vitinit.analysis import board, command, comparison, frame, stats
 from vitinit.analysis.tables.render import template
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import DETECTABLE, Comparison, Look, Looks
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command.takes_results(parser)
     parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(args))
+    return guarded(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> None:

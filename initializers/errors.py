@@ -11,7 +11,7 @@ import reprlib
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
@@ -86,6 +86,30 @@ def of_files(error: OSError) -> str:
     if error.filename is None:
         return ""
     return plain(f"{(error.strerror or str(error)).lower()}: {os.fsdecode(error.filename)}", 400)
+
+
+def guarded(command: Callable[[], object]) -> int:
+    """Run a command; what a user can put right is one line on stderr and exit code 2."""
+    forgiving_terminal()
+    try:
+        try:
+            command()
+        finally:
+            if sys.stdout:  # None where it is closed, as by `>&-`
+                sys.stdout.flush()
+    except VitinitError as error:
+        line = str(error)
+    except OSError as error:
+        line = of_files(error)
+        if not line and not isinstance(error, BrokenPipeError):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nor can what is left in the buffer be written
+        if not line:  # as behind `| head`: nobody reads any more
+            return 1
+    else:
+        return 0
+    print(f"error: {line}", file=sys.stderr)
+    return 2
 
 
 class BrokenFile(VitinitError):

@@ -6,24 +6,35 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 
-from vitinit.slurm.errors import SlurmError
+from vitinit.initializers.errors import VitinitError
 
 TIMEOUT_S = 60.0
 """Seconds that SLURM's commands have to answer; a controller that is down makes them try for about that long."""
 
-ENDED = {
-    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
-    *("PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT"),
-}
+ENDED = (
+    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED RECONFIG_FAIL "
+    "REVOKED TIMEOUT"
+)
 """States from which a job does not come back; every other one may still run, or runs."""
 
 _FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
 """Variables with which a user changes what these commands show by default."""
 OVER = "Invalid job id specified", "already completing or completed", "already finished"
 """Complaints of scancel about jobs that have ended."""
+
+TRIES = 5
+"""Number of attempts to reach the controller before a job gives up."""
+MOST_RESTARTS = 3
+"""A job that has been started again so often is not requeued for a broken GPU: it meets the same node each time."""
+
+
+class SlurmError(VitinitError):
+    """The cluster does not answer, or refuses what it was asked."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def queued(names: Collection[str]) -> dict[str, Queued]:
     for line in done.stdout.splitlines():
         job_id, state, *rest = line.split("|", 4)
         job = Queued(state, *rest)
-        if job.name in names and state not in ENDED:
+        if job.name in names and state not in ENDED.split():
             jobs[job_id] = job
     return jobs
 
@@ -111,7 +122,7 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
         job_id, words, exit_code, name = line.split("|", 3)
         state = words.split()[0].rstrip("+")  # CANCELLED by 1001
         found.pop(job_id, None)  # the last row of a job counts
-        if job_id in job_ids and state in ENDED:
+        if job_id in job_ids and state in ENDED.split():
             found[job_id] = JobEnd(state, exit_code, name)
     return found
 
@@ -197,3 +208,28 @@ def _shown() -> str:
 def restarts() -> int:
     """Return the number of requeues of the job this process runs in; 0 outside of a job."""
     return int(os.environ.get("SLURM_RESTART_COUNT") or 0)
+
+
+def requeue_elsewhere() -> bool:
+    """Requeue this job, which a broken GPU has ended, and return True; where that is not possible, say why."""
+    why = f"it was started {MOST_RESTARTS + 1} times; sbatch: {{exclude: NODE}} in the profile keeps it from a node"
+    if restarts() < MOST_RESTARTS:
+        try:
+            return persistently(requeue_current)
+        except SlurmError as refused:
+            why = str(refused)
+    print(f"the job is not requeued: {why}", flush=True)
+    return False
+
+
+def persistently(ask: Callable[[], bool]) -> bool:
+    """Ask the controller with retries; it may be busy for a moment just when it preempts many jobs.
+
+    Raises:
+        SlurmError: it has not answered in several tries.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(SlurmError):
+            return ask()
+        time.sleep(1)
+    return ask()

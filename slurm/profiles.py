@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from vitinit.slurm.errors import SlurmError
+from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parent / "profiles"
 GONE = {"parallel": "jobs: N", "runs_per_job": "nothing: a job carries out runs until none is left"}
@@ -39,13 +38,12 @@ class _Loader(yaml.BaseLoader):
         return node
 
 
-RESERVED = {
-    *("partition", "account", "qos", "constraint", "nodes", "time", "ntasks-per-node", "cpus-per-task", "signal"),
-    *("mem", "mem-per-cpu", "mem-per-gpu", "gpus", "gpus-per-node", "gpus-per-task"),
-    *("array", "chdir", "dependency", "error", "job-name", "ntasks", "open-mode", "output", "wrap"),
-    "no-requeue",  # requeue: false
-}
-"""Options of sbatch that fields of a profile stand for, or that submitting sets."""
+RESERVED = (
+    "partition account qos constraint nodes time ntasks-per-node cpus-per-task signal "
+    "mem mem-per-cpu mem-per-gpu gpus gpus-per-node gpus-per-task "
+    "array chdir dependency error job-name ntasks open-mode output wrap no-requeue"
+)
+"""Options of sbatch that fields of a profile stand for, as `requeue: false`, or that submitting sets."""
 
 
 def _word(given: str) -> str:
@@ -119,7 +117,7 @@ class Profile(BaseModel):
         for option in options:
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in RESERVED or (option == "gres" and "gpu" in options[option]):
+            if option in RESERVED.split() or (option == "gres" and "gpu" in options[option]):
                 raise ValueError(f"{option!r} is not for here: a field of the profile, or submitting, sets it")
         return options
 
@@ -176,35 +174,25 @@ def load(name_or_path: str | None) -> Profile:
             without a GPU.
 
     Raises:
-        SlurmError: there is no such profile, or its file is not a valid one.
+        VitinitError: there is no such profile, or its file is not a valid one.
     """
     if name_or_path is None:
         return Profile()
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):
         if name_or_path not in names():
-            raise SlurmError(f"{_unknown('profile', name_or_path, names())}, or a path ending in .yaml")
+            raise VitinitError(f"{unknown_name('profile', name_or_path, names())}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (texts, lists and mappings only)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506 (texts, lists and mappings only)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SlurmError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
-    if not isinstance(loaded or {}, dict):
-        raise SlurmError(f"profile {path}: expected a mapping of fields to values")
-    given = {key: value for key, value in (loaded or {}).items() if value not in ("", "~", "null")}
-    fields = sorted(Profile.model_fields.keys() - {"name"})
-    for key in given.keys() - set(fields):
-        if key in GONE:
-            raise SlurmError(f"profile {path}: {key} is gone; write {GONE[key]}")
-        raise SlurmError(f"profile {path}: {_unknown('field', key, fields)}")
+        raise VitinitError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not isinstance(loaded, dict):
+        raise VitinitError(f"profile {path}: expected a mapping of fields to values")
+    for key in loaded.keys() & GONE.keys():
+        raise VitinitError(f"profile {path}: {key} is gone; write {GONE[key]}")
+    given = {key: value for key, value in loaded.items() if value not in ("", "~", "null")}
     try:
-        return Profile(name=path.stem, **given)
+        return Profile.model_validate({"name": path.stem, **given})
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, item['loc'][:2]))}: {item['msg']}" for item in error.errors(include_url=False)]
-        said = "; ".join(dict.fromkeys(each.removeprefix(": ") for each in wrong)).replace("Value error, ", "")
-        raise SlurmError(f"profile {path}: {said}") from error
-
-
-def _unknown(kind: str, name: str, known: list[str]) -> str:
-    near = [f" did you mean {each!r}?" for each in difflib.get_close_matches(name, known, n=1)]
-    return f"unknown {kind} {name!r};{''.join(near)} available: {', '.join(known)}"
+        raise explain(error, f"profile {path}", Profile) from None

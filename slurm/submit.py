@@ -1,4 +1,4 @@
-"""Submitting: one job per argument, in one job array; and asking the cluster before that."""
+"""Submitting: one job per argument, in one job array; asking the cluster before that; and the call that a job makes."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ import os
 import pickle
 import re
 import shlex
+import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from submitit import SlurmExecutor
 from submitit.core.utils import UncompletedJobError
+from submitit.helpers import TorchDistributedEnvironment
 
-from vitinit.slurm.errors import SlurmError
-from vitinit.slurm.jobs import call, refusal
+from vitinit.slurm.jobs import SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
-from vitinit.slurm.task import Task
+
+OF_THE_USER = ("account", "partition", "qos", "constraint")
+"""Fields for which, where the profile leaves them out, variables of the shell stand."""
 
 
 def submit(
@@ -109,12 +114,7 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path) -> _Executo
     executor = _Executor(folder)
     executor.update_parameters(
         job_name=name,
-        partition=profile.partition,
-        account=profile.account,
-        qos=profile.qos,
-        constraint=profile.constraint,
-        time=profile.time,
-        nodes=profile.nodes,
+        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
         ntasks_per_node=profile.processes_per_node,
         cpus_per_task=profile.cpus,
         signal_delay_s=profile.signal_seconds,
@@ -136,10 +136,6 @@ def _executor(profile: Profile, folder: Path, name: str, code: Path) -> _Executo
         ],
     )
     return executor
-
-
-OF_THE_USER = ("account", "partition", "qos", "constraint")
-"""Fields for which, where the profile leaves them out, variables of the shell stand."""
 
 
 def ignored_variables(profile: Profile) -> list[str]:
@@ -166,3 +162,50 @@ def _own_variables_only(profile: Profile) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+REQUEUES = 3
+"""So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
+
+
+class Task:
+    """A function to be called in a job, where only `requeue_current` and the function itself requeue.
+
+    submitit would requeue by rules of its own. And signals can come while the function is being imported, which takes
+    long where disks are slow: so it is unpickled only when handlers are set.
+    """
+
+    def __init__(self, function: Callable[[Any], object]) -> None:
+        self.pickled = pickle.dumps(function)
+
+    def __call__(self, pickled_argument: bytes) -> None:
+        """Call the function; in the job."""
+        for number in (signal.SIGUSR2, signal.SIGTERM):
+            signal.signal(number, _leave)
+        function, argument = pickle.loads(self.pickled), pickle.loads(pickled_argument)
+        try:
+            function(argument)
+        finally:  # the end is near anyway; what has ended must not be requeued
+            for number in (signal.SIGUSR2, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+
+
+def export_ranks() -> tuple[int, int]:
+    """Set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in a job, as torchrun would.
+
+    Returns:
+        Rank of this process, and how many processes the job has.
+    """
+    # Which GPUs a process sees is for the cluster to say.
+    found = TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
+    return found.rank, found.world_size
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """Have the job start again, unless it is ending anyway: SIGTERM also comes when another process has failed."""
+    if os.environ.get("SLURM_PROCID", "0") != "0":
+        return  # what rank 0 does ends this process too; to end before it would end the job as failed
+    again = number == signal.SIGUSR2 and restarts() < REQUEUES
+    requeued = (again or preempted_current()) and requeue_current()
+    print(f"{signal.Signals(number).name} while nothing was at work; requeued: {requeued}", file=sys.stderr)
+    sys.exit(0 if requeued else 1)

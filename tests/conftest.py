@@ -116,9 +116,10 @@ def _no_initializer_of_another_test() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _a_gpu_may_be_passed_over() -> None:
     """Tests run on the CPU of a machine whose driver torch cannot use."""
-    from vitinit.runners.basics import machine
 
-    machine.NVIDIA_GPU = "/dev/no-gpu"
+    from vitinit.runners.basics import environment
+
+    environment.NVIDIA_GPU = "/dev/no-gpu"
 
 
 def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,7 +16,7 @@ from typing import ClassVar
 from torch import nn
 
 from vitinit.initializers.bases.trunc_normal import TruncNormal
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Stop
 
 HELD = "tests.held:Held"
 """Name of the base in a grid."""

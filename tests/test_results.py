@@ -14,8 +14,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import kept_path
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Execution, Setting, Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
 MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}

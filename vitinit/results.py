@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from vitinit.benchmark.records.record import RunRecord
     from vitinit.benchmark.spec import RunSpec
-    from vitinit.runners.loaders import Loader
+    from vitinit.runners.loaders.base import Loader
 
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 

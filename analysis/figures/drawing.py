@@ -11,7 +11,7 @@ from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
 from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -48,7 +48,7 @@ def main(drawings: Drawings, description: str, arguments: Sequence[str] | None =
         description: The first sentence of its help.
         arguments: Default: the process's.
     """
-    return command.guarded(lambda: _run(drawings, description, arguments))
+    return guarded(lambda: _run(drawings, description, arguments))
 
 
 def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) -> None:

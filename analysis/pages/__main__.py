@@ -17,7 +17,7 @@ from vitinit.analysis.board import page as board_page
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import finished
 from vitinit.analysis.pages.render import index, is_ours, page, pictures, render
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--study", metavar="NAME", help="page of this study only, no index (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not up to date")
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(args))
+    return guarded(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> None:

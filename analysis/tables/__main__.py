@@ -14,7 +14,7 @@ from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
+from vitinit.initializers.errors import BrokenFile, VitinitError, guarded, unknown_name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="last or best epoch (default: last), or another metric, such as top5 (written to tables-top5)",
     )
     args = parser.parse_args(arguments)
-    return command.guarded(lambda: _run(args))
+    return guarded(lambda: _run(args))
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import platform
 import re
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.stop import BrokenDevice
+from vitinit.runners.basics.setting import BrokenDevice
 
 OUT_OF_MEMORY = re.compile(
     r"out of memory|ALLOC_FAILED|can't allocate memory|not enough memory|busy or unavailable|"
@@ -27,7 +29,8 @@ OF_THE_DEVICE = re.compile(r"(CUDA|HIP|Triton) error|CU(BLAS|DNN)_STATUS|cuDNN e
 """Messages of an accelerator's libraries, also before torch.AcceleratorError (2.8)."""
 OF_THE_CODE = "device-side assert"
 """Message of an index that is out of range, and the like: the code is wrong, the device is not."""
-
+MARK = "device-lost"
+"""File in the folder of an unfinished run that has lost its device once."""
 
 MOST_AT_ONCE = 12
 """Runs that share a GPU at most, by default."""
@@ -96,6 +99,25 @@ def after(error: BaseException, device: torch.device) -> BrokenDevice | None:
             check(device)
         except BrokenDevice:
             return broken(device, error)  # after a sticky error every call reports the first one
+    return None
+
+
+def to_blame(error: BaseException, device: torch.device, folder: Path) -> BrokenDevice | None:
+    """Return the broken device behind an error of a run; None where the run is to blame.
+
+    A run that loses a second device, which computed when the run began, breaks them: it has failed.
+
+    Args:
+        error: that ended the run.
+        device: of the run.
+        folder: of the unfinished run.
+    """
+    lost, mark = after(error, device), folder / MARK
+    with suppress(OSError):
+        if lost and not mark.exists():
+            mark.touch()
+            return lost
+        mark.unlink(missing_ok=True)
     return None
 
 

@@ -47,11 +47,19 @@ def check(
 def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module:
     from torch import nn
 
+    from vitinit.benchmark.models.named import PythonModel, TimmModel
+
     home, _, name = named.rpartition(":")
     if not home or not name:
         raise VitinitError(f"MODEL {named!r}: write timm:NAME, package.module:make_model or path/to/file.py:make_model")
     try:
-        made = _of_timm(name, classes, image_size) if home == "timm" else _of_python(named)
+        if home == "timm":
+            spec = TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size}))
+            made: Any = spec.build(classes or 1000)
+        else:
+            # a file may import what lies beside it
+            sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
+            made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
         if not isinstance(made, nn.Module) and callable(made):
             made = made()
     except VitinitError:
@@ -61,17 +69,3 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
     return made
-
-
-def _of_python(named: str) -> Any:
-    """Return what a file or a package calls so; a file may import what lies beside it."""
-    from vitinit.benchmark.models.named import PythonModel
-
-    sys.path += [str(Path(named.rpartition(":")[0]).absolute().parent), str(Path.cwd())]
-    return PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
-
-
-def _of_timm(name: str, classes: int | None, image_size: int | None) -> nn.Module:
-    from vitinit.benchmark.models.named import TimmModel
-
-    return TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size})).build(classes or 1000)

@@ -21,10 +21,6 @@ SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
 
 
-Listing = tuple[Mapping[str, str], str, Mapping[str, Any]]
-"""Entries of a kind by name, the line below the table, and the values that `vitinit list KIND NAME` prints whole."""
-
-
 def list_(
     kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
     name: Annotated[str | None, typer.Argument(help="Only this one, in full, or names like 'vit*'.")] = None,
@@ -32,14 +28,15 @@ def list_(
     """List what a grid can name."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    texts, hint, details = KINDS[kind]()
-    chosen = fnmatch.filter(texts, name or "*")
+    find, text, hint = KINDS[kind]
+    entries, singular = find(), kind.removesuffix("s")
+    chosen = fnmatch.filter(entries, name or "*")
     if not chosen:
-        raise unknown_name(kind.removesuffix("s"), str(name), texts)
-    if name and name in details:
-        lines = "\n".join(_described(details[name])).splitlines()
+        raise unknown_name(singular, str(name), entries)
+    if name and name in entries and not isinstance(entries[name], str):
+        lines = "\n".join(_described(entries[name])).splitlines()
     else:
-        print_table((kind.removesuffix("s"), "what it is"), [(each, texts[each]) for each in chosen])
+        print_table((singular, "what it is"), [(each, text(entries[each])) for each in chosen])
         lines = hint.splitlines()
     console.print(*lines, sep="\n")
 
@@ -67,15 +64,12 @@ def _text(documented: object) -> str:
     return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
 
 
-def _initializers() -> Listing:
-    from vitinit.initializers import registry
-
-    classes = {name: registry.get(name) for name in registry.names()}
-    texts = {name: f"{cls.kind}: {_text(cls)}" for name, cls in classes.items()}
-    return texts, "Parameters of one: vitinit list initializers NAME", classes
+def _registered(home: str) -> Callable[[], Mapping[str, Any]]:
+    """Return a function that gives the entries of a registry."""
+    return lambda: import_module(f"vitinit.{home}").REGISTRY.by_name()
 
 
-def _datasets() -> Listing:
+def _datasets() -> Mapping[str, str]:
     from vitinit.benchmark.datasets import registry
     from vitinit.benchmark.datasets.load import data_dir
     from vitinit.benchmark.grids import parts
@@ -91,61 +85,70 @@ def _datasets() -> Listing:
         train, test = dataset.images or ("?", "?")
         sizes = f"{dataset.classes} classes, {train} training and {test} test images"
         texts[name] = f"{sizes}; {reason.removeprefix(f'{name} is ')}"
-    return texts, "In a grid: datasets: [digits, folder:PATH]", {}
+    return texts
 
 
-def _models() -> Listing:
+def _models() -> Mapping[str, BaseModel]:
     from vitinit.benchmark.grids.parts import resolve_model
     from vitinit.benchmark.models import registry
 
-    specs = {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
-    hint = (
-        "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
-        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME"
-    )
-    return {name: spec.describe() for name, spec in specs.items()}, hint, specs
+    return {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
 
 
-def _recipes() -> Listing:
+def _recipes() -> Mapping[str, BaseModel]:
     from vitinit.benchmark.grids import parts
 
-    recipes = {name: parts.resolve_recipe({"name": name}) for name in parts.recipes()}
+    return {name: parts.resolve_recipe({"name": name}) for name in parts.recipes()}
+
+
+def _recipe(recipe: BaseModel) -> str:
     columns = "epochs", "batch_size", "lr", "weight_decay", "precision"
-    texts = {n: ", ".join(f"{field} {getattr(recipe, field)}" for field in columns) for n, recipe in recipes.items()}
-    return texts, "Every field of one: vitinit list recipes NAME", recipes
+    return ", ".join(f"{field} {getattr(recipe, field)}" for field in columns)
 
 
-def _optimizers() -> Listing:
+def _optimizers() -> Mapping[str, str]:
     from vitinit.benchmark.optimizers import registry
 
-    hint = "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}"
-    return registry.described(), hint, {}
+    return registry.described()
 
 
-def _registered(home: str, hint: str) -> Listing:
-    classes = import_module(f"vitinit.{home}.registry").REGISTRY.by_name()
-    return {name: _text(each) for name, each in classes.items()}, hint, classes
-
-
-def _grids() -> Listing:
+def _grids() -> Mapping[str, str]:
     from vitinit.benchmark.grids import grid
 
-    return {name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID", {}
+    return {name: grid.title(name) for name in grid.names()}
 
 
-KINDS: dict[str, Callable[[], Listing]] = {
-    "initializers": _initializers,
-    "datasets": _datasets,
-    "models": _models,
-    "recipes": _recipes,
-    "optimizers": _optimizers,
-    "augmentations": lambda: _registered(
-        "benchmark.augmentations",
+KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], Callable[[Any], str], str]] = {
+    "initializers": (
+        _registered("initializers.registry"),
+        lambda cls: f"{cls.kind}: {_text(cls)}",
+        "Parameters of one: vitinit list initializers NAME",
+    ),
+    "datasets": (_datasets, str, "In a grid: datasets: [digits, folder:PATH]"),
+    "models": (
+        _models,
+        lambda spec: spec.describe(),
+        "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
+        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
+    ),
+    "recipes": (_recipes, _recipe, "Every field of one: vitinit list recipes NAME"),
+    "optimizers": (
+        _optimizers,
+        str,
+        "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}",
+    ),
+    "augmentations": (
+        _registered("benchmark.augmentations.registry"),
+        _text,
         "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]",
     ),
-    "metrics": lambda: _registered(
-        "benchmark.metrics", "Tables of one: python -m vitinit.analysis.tables --metric NAME"
+    "metrics": (
+        _registered("benchmark.metrics.registry"),
+        _text,
+        "Tables of one: python -m vitinit.analysis.tables --metric NAME",
     ),
-    "trackers": lambda: _registered("runners.tracking", "With a run: vitinit run GRID --track NAME"),
-    "grids": _grids,
+    "trackers": (_registered("runners.tracking.tracker"), _text, "With a run: vitinit run GRID --track NAME"),
+    "grids": (_grids, str, "Its runs: vitinit plan GRID"),
 }
+"""Kinds by name: a function that finds the entries by name, one that says what an entry is, and the line below the
+table. An entry that is no text is printed whole by `vitinit list KIND NAME`."""

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import runpy
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from vitinit.initializers.errors import VitinitError, forgiving_terminal, of_files
-from vitinit.slurm.errors import SlurmError
+from vitinit.initializers.errors import guarded
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
 COMMANDS = {
     "plan": "plan",
-    "run": "run",
+    "run": "plan",
     "status": "plan",
     "rank": "rank",
     "check": "check",
@@ -28,8 +24,8 @@ COMMANDS = {
     "list": "listing",
 }
 """Commands by name: the module of each, where it is a function of that name, `list_` for `list`."""
-GROUPS = "data", "store", "slurm"
-"""Commands with commands of their own: `data_app` of the module `data`, and so on."""
+GROUPS = {"data": "data", "store": "records", "slurm": "plan"}
+"""Commands with commands of their own: the module of each, where it is `data_app`, and so on."""
 ANALYSIS = {
     "tables": "Write tables of records as LaTeX, and print the main one of each study.",
     "figures": "Draw figures of records.",
@@ -72,7 +68,7 @@ def command_line(asked: str) -> typer.Typer:
             passed_on = {"ignore_unknown_options": True, "allow_extra_args": True}
             app.command(name, help=ANALYSIS[name], add_help_option=False, context_settings=passed_on)(_analyse)
             continue
-        module = import_module(f"vitinit.runners.cli.{COMMANDS.get(name, name)}")
+        module = import_module(f"vitinit.runners.cli.{(COMMANDS | GROUPS)[name]}")
         if name in GROUPS:
             app.add_typer(getattr(module, f"{name}_app"), name=name)
         else:
@@ -81,23 +77,5 @@ def command_line(asked: str) -> typer.Typer:
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for anything the user can mend."""
-    forgiving_terminal()
-    try:
-        try:
-            command_line("".join(sys.argv[1:2]))()
-        finally:
-            if sys.stdout:  # None where it is closed, as by `>&-`
-                sys.stdout.flush()
-    except (VitinitError, SlurmError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except OSError as error:
-        if not (line := of_files(error)):
-            raise
-        if error.errno == errno.ENOSPC:
-            # what is left in the buffer cannot be written at the end either
-            with Path(os.devnull).open("w") as nowhere:
-                os.dup2(nowhere.fileno(), 1)
-        print(f"error: {line}", file=sys.stderr)
-        sys.exit(2)
+    """Entry point."""
+    sys.exit(guarded(lambda: command_line("".join(sys.argv[1:2]))()))

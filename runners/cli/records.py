@@ -12,23 +12,11 @@ import yaml
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, plain
+from vitinit.initializers.errors import VitinitError, count, os_errors, plain
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
-LONG = {
-    "history",
-    "probes",
-    "masked",
-    "correct",
-    "init",
-    "weights",
-    "ema_weights",
-    "files",
-    "sessions",
-    "traceback",
-    "spec",
-}
+LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
 """Fields of a record that are not shown; of the spec, what is not at its default is."""
 ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "git", "source")
 
@@ -51,14 +39,17 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     if len(run_ids) > 1:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
     found: list[tuple[Path, Outcome]] = []
-    for folder in dict.fromkeys(path.parent for path in paths):
-        store = Store(folder.parent)
-        if record := store.outcome(folder.name, run_ids[0]):
-            found.append((store.path(folder.name, record.run_id, record.status), record))
+    for store in map(Store, roots):
+        studies = sorted({path.parent.name for path in paths if path.parents[1] == store.root})
+        outcomes = [
+            (store.path(study, run_ids[0], record.status), record)
+            for study in studies
+            if (record := store.outcome(study, run_ids[0]))
+        ]
+        found += sorted(outcomes, key=lambda outcome: outcome[1].written, reverse=True)
     if not found:
         raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
-    found.sort(key=lambda one: one[1].written, reverse=True)
-    return sorted(found, key=lambda one: roots.index(one[0].parents[1]))
+    return found
 
 
 def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
@@ -78,7 +69,7 @@ def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     (path, record), *others = find(run_id, results)  # several studies may share a run
-    content = record.model_dump(mode="json", exclude=LONG)
+    content = record.model_dump(mode="json", exclude=set(LONG.split()))
     lines = [f"also recorded as {other.status}: {its_path}" for its_path, other in others]
     last: list[str] = []
     if isinstance(record, RunRecord):
@@ -122,7 +113,6 @@ def reproduce(
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
     from vitinit.benchmark.datasets.load import data_dir as data_folder
-    from vitinit.runners.basics.stop import Stopped
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
@@ -130,7 +120,7 @@ def reproduce(
     console.print(f"repeating {path} on {execution.device}; its record goes to {out / then.study}", soft_wrap=True)
     try:
         now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
-    except (Stopped, KeyboardInterrupt) as stopped:
+    except KeyboardInterrupt as stopped:
         console.print(f"stopped {stopped}; the same command resumes it")
         raise typer.Exit(130) from None
     if isinstance(now, FailureRecord):
@@ -141,3 +131,99 @@ def reproduce(
         console.print(plain(f"{key}: {before} then, {after} now", 200), soft_wrap=True)
     console.print(plain(comparison.verdict), soft_wrap=True)
     raise typer.Exit(1 if comparison.different else 0)
+
+
+store_app = typer.Typer(help="Folders of records: check, export, import them.", no_args_is_help=True)
+
+
+@store_app.command()
+def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with records.")] = LOCAL) -> None:
+    """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
+    from vitinit.benchmark.records import looks
+    from vitinit.benchmark.records.maps import check_maps
+
+    if not results.is_dir():
+        raise VitinitError(f"no results folder {results}")
+    store, total = Store(results), 0
+    wrong = [f"{path}: not read; records belong into the folder of their study" for path in store.strays()]
+    for study in store.folders():
+        contents, folder = store.read(study), results / study
+        unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
+        with_maps, wrong_maps = check_maps(results, study, contents.done)
+        valid = {"done": len(contents.done), "failed": len(contents.failed), "skipped": len(contents.skipped)}
+        counts = {**valid, "unfinished": unfinished, "with attention maps": with_maps}
+        if any(counts.values()):
+            console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
+        total += sum(valid.values())
+        try:
+            looks.read(folder)
+            for line in contents.relabel(store.layout(study)):
+                console.print(f"{study}: {line}", soft_wrap=True)
+        except VitinitError as error:
+            wrong.append(str(error))
+        wrong += [*contents.problems, *wrong_maps]
+    for line in wrong:
+        console.print(f"invalid: {line}", soft_wrap=True)
+    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {results}", soft_wrap=True)
+    raise typer.Exit(bool(wrong))
+
+
+@store_app.command()
+def export(
+    results: Annotated[Path, typer.Option(help="Folder with records.")] = LOCAL,
+    study: Annotated[str | None, typer.Option(help="This study only. Default: all of them.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the tables go.")] = LOCAL / "export",
+) -> None:
+    """Write one table of runs and one of epochs, as CSV, for other programs. Exit code 1 if any file cannot be read."""
+    import pandas as pd
+
+    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.records.export import csv_text, tables
+
+    *found, unread = tables(study, results)
+    for name, rows in zip(("runs.csv", "epochs.csv"), found, strict=True):
+        text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")
+        with os_errors(f"cannot write to {out}"):
+            out.mkdir(parents=True, exist_ok=True)
+            write_atomically(out / name, text.encode())
+        console.print(f"{out / name}: {count(len(rows), 'row')}", soft_wrap=True)
+    for problem in unread:
+        console.print(f"left out: {problem}", soft_wrap=True)
+    raise typer.Exit(bool(unread))
+
+
+@store_app.command("import")
+def take(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with records that were made elsewhere.")],
+    results: Annotated[Path, typer.Option(help="Folder that they go to.")] = LOCAL,
+) -> None:
+    """Take over records of finished runs; maps and weights can be copied. Exit code 1 if any is left.
+
+    Left are files that are no record, runs of code that is no commit of this repository, and those that are here
+    already with other numbers.
+    """
+    from vitinit.benchmark.records.store import Layout
+    from vitinit.runners.basics.environment import source_of
+    from vitinit.runners.one_run.reproduce import compare
+
+    source, target, left = Store(folder), Store(results), list[str]()
+    for study in source.studies():
+        contents, here, taken = source.read(study), target.read(study).done, 0
+        left += contents.problems
+        for run_id, record in contents.done.items():
+            if run_id in here:
+                if different := compare(here[run_id], record).different:
+                    left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
+            elif not (known := source_of(record.environment.get("commit"))) or known != record.environment.get(
+                "source"
+            ):
+                left.append(f"run {run_id} of {study}: its code is no commit of this repository")
+            else:
+                target.write(record)
+                taken += 1
+        if target.layout(study) == Layout():
+            target.write_layout(study, source.layout(study))
+        console.print(f"{study}: {count(taken, 'run')} taken, {len(here.keys() & contents.done)} here already")
+    for line in left:
+        console.print(f"left: {line}", soft_wrap=True)
+    raise typer.Exit(bool(left))

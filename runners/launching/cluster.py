@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,27 +18,49 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
-from vitinit.runners.basics.setting import End, Setting, Unfinished
-from vitinit.runners.basics.stop import BrokenDevice, Stop, on_signals
+from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.local import Local
 from vitinit.runners.launching.watch import View
-from vitinit.runners.launching.work import Queue, Work, record_failure, work
-from vitinit.runners.one_run import claims, lost
-from vitinit.runners.one_run.lost import persistently
+from vitinit.runners.launching.work import Executor, Queue, Work, local, record_failure, work
+from vitinit.runners.one_run import claims
+from vitinit.runners.options import LaunchOptions
 from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
-from vitinit.slurm.errors import SlurmError
 from vitinit.slurm.profiles import Profile, seconds
-from vitinit.slurm.submit import ignored_variables, max_array_size, submit
-from vitinit.slurm.task import export_ranks
+from vitinit.slurm.submit import export_ranks, ignored_variables, max_array_size, script, submit
 
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
-
-PACKAGES = ("initializers", "benchmark", "slurm", "runners")
-"""Packages of `vitinit` that a job imports. Plug-ins and libraries are imported from where they are."""
 WORK = "work.pickle"
+
+
+def hand_out(view: View, todo: Work, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
+    """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
+    live = {cell.run_id for cell in view.cells("live")}
+    todo = replace(
+        todo,
+        cells=tuple(cell for cell in todo.cells if cell.run_id not in live),
+        limit_s=seconds(profile.time) - profile.signal_seconds,
+    )
+    setting = todo.setting
+    number = wanted(todo, view, profile, options.add)
+    if options.dry_run:
+        if todo.cells:
+            folder = jobs.folder(setting.root, setting.study) / "TIME"
+            print(described(todo, number, profile))
+            print(script(profile, number, folder, setting.study, folder / "code"))
+        return None
+    if view.jobs.silence:
+        raise VitinitError(
+            f"whether jobs of {setting.study} wait or run is not known: {view.jobs.silence}. Call it again; if that "
+            f"cluster is gone for good, remove {jobs.folder(setting.root, setting.study)}"
+        )
+    bury(view, setting)
+    if todo.cells and number:
+        submit_workers(todo, number, profile, display)
+    elif todo.cells:
+        display.say("its jobs will carry out what is to do; --add N hands more over")
+    return followed if options.wait else None
 
 
 def wanted(todo: Work, view: View, profile: Profile, add: int | None) -> int:
@@ -84,10 +106,10 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
 
     try:
         with os_errors(f"cannot write to {folder}"), on_signals(Stop(interrupt)):
-            for package in PACKAGES:
-                here, there = (root / "vitinit" / package for root in (IMPORTED_FROM, code))
-                shutil.copytree(here, there, ignore=shutil.ignore_patterns("__pycache__"))
-            shutil.copy(IMPORTED_FROM / "vitinit" / "__init__.py", code / "vitinit")
+            unused = shutil.ignore_patterns(
+                "__pycache__", ".*"
+            )  # an editor's lock of a file is a link that leads nowhere
+            shutil.copytree(IMPORTED_FROM / "vitinit", code / "vitinit", ignore=unused)
             if source_hash(code / "vitinit") != setting.code["source"]:
                 raise VitinitError("the code has been changed while this command was at work; call it again")
             (folder / WORK).write_bytes(pickle.dumps(todo))
@@ -96,7 +118,7 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
     except KeyboardInterrupt:
         slurm_jobs.cancel(slurm_jobs.queued([name]))
         raise
-    except SlurmError:
+    except slurm_jobs.SlurmError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
@@ -104,34 +126,30 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
     display.say("see: vitinit status, vitinit slurm cancel")
 
 
-@dataclass(frozen=True)
-class Followed:
-    """Runs that workers elsewhere carry out: they are waited for here."""
-
-    def ends(self, queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
-        """See `work.Executor`; yields the end of each run, until no worker is left."""
-        setting, quiet = queue.work.setting, 0
-        left = {cell.run_id for cell in queue.work.cells}
-        cancel = f"vitinit slurm cancel {setting.study}"
-        try:
-            while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
-                time.sleep(LOOK_S)
-                known = jobs.look(setting.root, setting.study)
-                free = {cell.run_id for cell in queue.candidates()}
-                for run_id in left & queue.ended:
-                    left.discard(run_id)
-                    end = Store(setting.root).outcome(setting.study, run_id)
-                    assert isinstance(end, End)
-                    yield end
-                owners = {run_id: claims.last(queue.folder(run_id)) for run_id in left - free}
-                live = [run_id for run_id, owner in owners.items() if owner and not known.over(owner.job)]
-                for run_id in live:
-                    display.progress(run_id, claims.progress(queue.folder(run_id)))
-                quiet = 0 if known.alive or known.silence or live else quiet + 1
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
-        for run_id in left:
-            yield Unfinished(run_id, "stopped", "no job of it is left")
+def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+    """Wait for runs that workers elsewhere carry out, until none of these is left. See `work.Executor`."""
+    setting, quiet = queue.work.setting, 0
+    left = {cell.run_id for cell in queue.work.cells}
+    cancel = f"vitinit slurm cancel {setting.study}"
+    try:
+        while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
+            time.sleep(LOOK_S)
+            known = jobs.look(setting.root, setting.study)
+            free = {cell.run_id for cell in queue.candidates()}
+            for run_id in left & queue.ended:
+                left.discard(run_id)
+                end = Store(setting.root).outcome(setting.study, run_id)
+                assert isinstance(end, End)
+                yield end
+            owners = {run_id: claims.last(queue.folder(run_id)) for run_id in left - free}
+            live = [run_id for run_id, owner in owners.items() if owner and not known.over(owner.job)]
+            for run_id in live:
+                display.event(run_id, claims.progress(queue.folder(run_id)))
+            quiet = 0 if known.alive or known.silence or live else quiet + 1
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
+    for run_id in left:
+        yield Unfinished(run_id, "stopped", "no job of it is left")
 
 
 def work_in_job(path: Path) -> None:
@@ -151,7 +169,7 @@ def work_in_job(path: Path) -> None:
             stop.request(str(interrupt) or "SIGINT")
         except BrokenDevice as error:
             print(error, flush=True)
-            sys.exit(0 if lost.requeue() else 1)
+            sys.exit(0 if slurm_jobs.requeue_elsewhere() else 1)
         except VitinitError as error:
             print(f"error: {error}", flush=True)
             sys.exit(1)
@@ -160,12 +178,12 @@ def work_in_job(path: Path) -> None:
     if not stop.reason:
         if queue.declined and any(queue.candidates()):
             print("what is left needs the whole time of a job", flush=True)
-            persistently(slurm_jobs.requeue_current)
+            slurm_jobs.persistently(slurm_jobs.requeue_current)
         return
     print(f"stopped by {stop.reason}; what had begun is saved", flush=True)
     at_limit = stop.reason.startswith("SIGUSR2")
-    if persistently(slurm_jobs.preempted_current) or (at_limit and queue.progressed()):
-        if persistently(slurm_jobs.requeue_current):
+    if slurm_jobs.persistently(slurm_jobs.preempted_current) or (at_limit and queue.progressed()):
+        if slurm_jobs.persistently(slurm_jobs.requeue_current):
             sys.exit(0)
     elif at_limit:
         job_id = slurm_jobs.current()
@@ -182,16 +200,14 @@ def _work(queue: Queue, stop: Stop) -> None:
     _, processes = export_ranks()
     if processes == 1:
         if any(queue.candidates()):
-            work(queue, Local(queue.work.slots), display, stop)
+            work(queue, local, display, stop)
         return
-    from vitinit.runners.launching.inline import Inline, follow, led, shared
+    from vitinit.runners.launching.inline import led
 
-    with led(setting.execution.device) as world:
-        if world.rank:
-            follow(world)
-        else:
-            queue.work = replace(queue.work, setting=replace(setting, execution=shared(setting.execution, world)))
-            work(queue, Inline(world), display, stop)
+    with led(setting) as (executor, shared):
+        if executor:
+            queue.work = replace(queue.work, setting=shared)
+            work(queue, executor, display, stop)
 
 
 def bury(view: View, setting: Setting) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vitinit.slurm import jobs as cluster
-from vitinit.slurm.errors import SlurmError
 
 RUNS = "runs.json"
 """Name of the file with the run_ids of a submission."""
@@ -65,7 +64,7 @@ def look(root: Path, study: str) -> Jobs:
     submissions = {name(study, path): path for path in sorted(folder(root, study).glob("*-*"))}
     try:
         return Jobs(submissions, cluster.queued(submissions))
-    except SlurmError as error:
+    except cluster.SlurmError as error:
         return Jobs(submissions, silence=str(error))
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,19 +18,15 @@ from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.machine import cores, default_device, gpu_slots, several, unseen_gpu
-from vitinit.runners.basics.setting import Execution, Setting, check_execution
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
+from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution
 from vitinit.runners.launching import jobs
-from vitinit.runners.launching.choose import seen
-from vitinit.runners.launching.estimate import run_seconds
-from vitinit.runners.launching.watch import View
-from vitinit.runners.launching.words import counts, details, on_folders, print_plan
-from vitinit.runners.launching.work import Queue, Tally, Work, check_writable, in_order, work
+from vitinit.runners.launching.watch import View, choose, counts, details, look, on_folders, print_plan, run_seconds
+from vitinit.runners.launching.work import Queue, Tally, Work, check_writable, in_order, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import skip
 from vitinit.runners.options import LOCAL, LaunchOptions
-from vitinit.runners.tracking.registry import checked
+from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 from vitinit.slurm.profiles import Profile
@@ -62,64 +57,35 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     try:
         with ExitStack() as stack:
             if setting.execution.executor == "inline":
-                from vitinit.runners.launching.inline import Inline, follow, led, shared
+                from vitinit.runners.launching.inline import led
 
-                world = stack.enter_context(led(setting.execution.device))
-                if world.rank:
-                    follow(world)
+                executor, setting = stack.enter_context(led(setting))
+                if not executor:
                     return Tally()
-                executor, setting = Inline(world), replace(setting, execution=shared(setting.execution, world))
             elif not profile:
-                from vitinit.runners.launching.local import Local
+                executor = local
+            elif not options.dry_run:
+                # no other launcher may plan and hand out the same study at once
+                check_writable(setting.root / setting.study)
+                lock = stack.enter_context(claims.held(jobs.folder(setting.root, setting.study) / "submitting", Stop()))
+                stack.callback(lock.finish)
+            view, todo, failed_before = _todo(grid, options, display, setting, slots)
+            if options.dry_run:
+                print_plan(view)
+            else:
+                _begin(grid, view, failed_before, display, setting)
+            if profile:
+                from vitinit.runners.launching.cluster import hand_out
 
-                executor = Local(slots)
-            with _alone(setting) if profile and not options.dry_run else nullcontext():
-                view, todo, failed_before = _todo(grid, options, display, setting, slots)
-                if not options.dry_run:
-                    _begin(grid, view, failed_before, display, setting)
-                if profile:
-                    executor = _on_cluster(grid, view, todo, options, display, profile)
-                elif options.dry_run:
-                    print_plan(grid, view, setting.data_dir)
+                executor = hand_out(view, todo, options, display, profile)
+                stack.close()
             return Tally() if options.dry_run else _carry_out(view, todo, executor, failed_before, display)
+    except claims.Taken as taken:
+        raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     except KeyboardInterrupt as interrupt:
         here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command resumes "
         there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
         raise KeyboardInterrupt(there if profile else f"{here}the others from their checkpoints.") from None
-
-
-def _on_cluster(
-    grid: Grid, view: View, todo: Work, options: LaunchOptions, display: Display, profile: Profile
-) -> Executor | None:
-    """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
-    from vitinit.runners.launching import cluster
-    from vitinit.slurm.submit import script
-
-    live = {cell.run_id for cell in view.cells("live")}
-    todo = replace(
-        todo,
-        cells=tuple(cell for cell in todo.cells if cell.run_id not in live),
-        limit_s=profiles.seconds(profile.time) - profile.signal_seconds,
-    )
-    number = cluster.wanted(todo, view, profile, options.add)
-    if options.dry_run:
-        print_plan(grid, view, todo.setting.data_dir)
-        if todo.cells:
-            folder = jobs.folder(todo.setting.root, grid.name) / "TIME"
-            print(cluster.described(todo, number, profile))
-            print(script(profile, number, folder, grid.name, folder / "code"))
-        return None
-    if view.jobs.silence:
-        raise VitinitError(
-            f"whether jobs of {grid.name} wait or run is not known: {view.jobs.silence}. Call it again; if that "
-            f"cluster is gone for good, remove {jobs.folder(todo.setting.root, grid.name)}"
-        )
-    cluster.bury(view, todo.setting)
-    if todo.cells and number:
-        cluster.submit_workers(todo, number, profile, display)
-    elif todo.cells:
-        display.say("its jobs will carry out what is to do; --add N hands more over")
-    return cluster.Followed() if options.wait else None
 
 
 def _carry_out(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
@@ -134,7 +100,7 @@ def _carry_out(view: View, todo: Work, executor: Executor | None, failed_before:
     tally.failures += failed_before
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if not todo.cells:
-        display.say(f"nothing to do: {counts(view.planned)}")
+        display.say(f"nothing to do: {counts(view)}")
         if view.contents.done:
             display.say(f"next: python -m vitinit.analysis.tables --study {setting.study}{results}", whole=True)
     if tally.failures:
@@ -162,31 +128,30 @@ def _setting(
         raise VitinitError(
             f"--profile is for the executor slurm, and the runs would be carried out by {executor}: --executor slurm"
         )
-    if executor == "inline" and (options.workers or 1) > 1:
-        raise VitinitError(f"--workers {options.workers}: the executor inline carries out one run at a time")
     job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE") or None) if executor == "slurm" else None
     device = resolve_device(options.device, job)
     compiled = options.compiled and (device == "cuda" or options.device == "cpu")
     if options.compiled and not compiled:
         display.say("--compile is for a GPU and is off here; --compile --device cpu compiles for the CPU", "yellow")
-    gpus, tasks, cpus = 0, job.tasks if job else 1, job.cpus if job else cores()
-    if device == "cuda":
-        gpus = job.gpus if job else len(gpu_slots())
+    here = job or Profile(processes=1, cpus=cores(), gpus=len(gpu_slots()) if device == "cuda" else 0)
+    gpus = here.gpus if device == "cuda" else 0
     if git := environment.code().get("git"):
         display.say(f"records will not tell the commit of {environment.ROOT}, nor if it was changed: {git}", "yellow")
+    alone = executor == "inline" or here.tasks > 1
+    if alone and (options.workers or 1) > 1:
+        who = "executor inline carries" if executor == "inline" else f"{here.tasks} processes of a job carry"
+        raise VitinitError(f"--workers {options.workers}: the {who} out one run at a time")
     # one run a core, where small models train fastest, or one a GPU; one of several processes has its job to itself
-    workers = options.workers or (1 if tasks > 1 or executor == "inline" else gpus or cpus)
+    workers = options.workers or (1 if alone else gpus or here.cpus)
     if device == "cuda" and executor == "local" and not options.workers:
         from vitinit.runners.basics.gpu import runs_at_once
-        from vitinit.runners.loaders.choice import device_memory
+        from vitinit.runners.loaders import device_memory
 
-        room = device_memory(device), cpus // gpus
+        room = device_memory(device), here.cpus // gpus
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
         display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
         workers = gpus * at_once
-    threads = {**os.environ, **(job.environment if job else {})}.get("OMP_NUM_THREADS", "").lstrip("0")
-    if tasks > 1 and workers > 1:
-        raise VitinitError(f"--workers {workers}: the {tasks} processes of a job carry out one run at a time")
+    threads = {**os.environ, **here.environment}.get("OMP_NUM_THREADS", "").lstrip("0")
     return (
         job,
         workers,
@@ -196,7 +161,7 @@ def _setting(
             data_dir=datasets.data_dir(options.data_dir).absolute(),
             execution=Execution(
                 device=device,
-                threads=int(threads) if threads.isdecimal() else max(1, cpus // workers),
+                threads=int(threads) if threads.isdecimal() else max(1, here.cpus // workers),
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
@@ -232,20 +197,6 @@ def resolve_device(device: str, profile: Profile | None) -> str:
     return "cpu"
 
 
-@contextmanager
-def _alone(setting: Setting) -> Iterator[None]:
-    """Keep other launchers from planning and handing out the same study at once."""
-    check_writable(setting.root / setting.study)
-    try:
-        with claims.held(jobs.folder(setting.root, setting.study) / "submitting", Stop()) as lock:
-            try:
-                yield
-            finally:
-                lock.finish()
-    except claims.Taken as taken:
-        raise VitinitError(f"another launcher is handing out this study: {taken}") from None
-
-
 def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | None:
     """Return the reason why a dataset cannot be used, after trying to download it."""
     if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:
@@ -265,7 +216,7 @@ def _todo(
     But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
     """
     fetch = None if options.dry_run else partial(_fetched, setting=setting, display=display)
-    view = seen(grid, Store(options.results), options.only, options.data_dir, missing=fetch)
+    view = look(choose(grid, options.only), Store(options.results), options.data_dir, fetch)
     if view.contents.unreadable:
         raise VitinitError(
             f"{view.contents.unreadable[0]}. It may be a record: chmod -R a+rX by its owner, or another --results"
@@ -290,15 +241,15 @@ def _todo(
 def _begin(grid: Grid, view: View, before: list[str], display: Display, setting: Setting) -> None:
     """Say what there is to do; record which runs do not fit, and no longer those that do."""
     display.say(grid.title)
-    display.say(f"{counts(view.planned)}; records in {setting.root / grid.name}")
-    for line in (*details(view), *on_folders(view, setting.data_dir)):
+    display.say(f"{counts(view)}; records in {setting.root / grid.name}")
+    for line in (*details(view), *on_folders(view)):
         display.say(line, "yellow")
     if before:
         display.say(f"{count(len(before), 'run')} failed before; --retry-failed runs them again")
     store = Store(setting.root)
-    for item in view.planned:
-        if item.state == "skip" and item.cell.misfit:
-            store.write(skip(item.cell, setting.study, item.reason))
-        elif item.cell.run_id in view.contents.skipped:
-            store.remove(setting.study, item.cell.run_id, "skipped")
+    for cell, state, reason in view.planned:
+        if state == "skip" and cell.misfit:
+            store.write(skip(cell, setting.study, reason))
+        elif cell.run_id in view.contents.skipped:
+            store.remove(setting.study, cell.run_id, "skipped")
     store.write_layout(setting.study, grid.layout)

@@ -1,28 +1,116 @@
-"""From a grid and a results folder to the state of each run. Imports no torch."""
+"""Runs of a grid as they stand: those that `--only` chooses, the state of each, how long they take, and all in words.
+
+Imports torch only where a GPU computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import fnmatch
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args
+from statistics import mean
+from typing import Any, Literal, NamedTuple, get_args
 
-from vitinit.benchmark.datasets.registry import unavailable
-from vitinit.benchmark.grids.schema import Cell, Grid
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets.folder import in_both
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.grids import grid as grids
+from vitinit.benchmark.grids.schema import Cell, Grid, seeds_of
+from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Contents, Store
-from vitinit.benchmark.spec import DatasetSpec
+from vitinit.benchmark.settings import named_fields, short
+from vitinit.benchmark.spec import DatasetSpec, RunSpec
+from vitinit.benchmark.terminal import duration
+from vitinit.initializers.errors import VitinitError, count, os_errors, plain, unknown_name
+from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.jobs import Jobs
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.claims import Owner
+from vitinit.runners.options import console, print_table
+
+
+def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
+    """A grid by name or file, with what `--seeds` and `--set` say."""
+    if grid not in grids.names() and Path(f"{grid}.yaml").is_file():
+        raise VitinitError(f"unknown grid {grid!r}; did you mean {grid}.yaml?")
+    try:
+        chosen = None if seeds is None else list(seeds_of(seeds))
+    except ValueError as error:
+        raise VitinitError(f"--seeds {plain(seeds or '', 60)!r}: {error}") from None
+    return grids.load(grid, chosen, fixed_values(fixed or []))
+
+
+def choose(grid: Grid, only: list[str] | None) -> Grid:
+    """Leave the runs that meet every condition of `--only`."""
+    chosen = grid.cells
+    for condition in only or ():
+        key, _, pattern = condition.partition("=")
+        if grid.cells and not any(matches(cell, condition) for cell in grid.cells):
+            fields = [_values(cell) for cell in grid.cells]
+            if known := {values[key] for values in fields if key in values}:
+                message = plain(str(unknown_name(key, pattern, known)), 500)
+                raise VitinitError(f"--only: no run of grid {grid.name!r} matches: {message}")
+            raise unknown_name("key of --only", key, {short(name) for values in fields for name in values})
+        chosen = [cell for cell in chosen if matches(cell, condition)]
+    if grid.cells and not chosen:
+        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches all of them")
+    return replace(grid, cells=chosen)
+
+
+def matches(cell: Cell, condition: str) -> bool:
+    """Check a run against a condition of `--only`: numbers by value, text by pattern, a dataset at any size."""
+    key, equals, pattern = condition.partition("=")
+    values = _values(cell)
+    if not equals:
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(KEYS)} and every field")
+    if key not in values:  # a row without this method, say, does not have its parameter
+        return False
+    value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
+    if key == "dataset" and value.partition("[")[0] == pattern:
+        return True
+    with suppress(ValueError):
+        if key != "id":
+            return float(value) == float(pattern)
+    # brackets may be those of "cifar10[5000]"
+    return any(fnmatch.fnmatchcase(value, each) for each in (pattern, pattern.replace("[", "[[]")))
+
+
+KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
+"""Keys of `--only` beside the fields of a spec."""
+
+
+def _values(cell: Cell) -> dict[str, str]:
+    spec = cell.spec
+    method = spec.method.name if spec.method else "none"
+    named = cell.row, spec.dataset.label, spec.base.name, method, spec.model.arch, str(spec.seed), cell.run_id
+    return {**named_fields(spec), **dict(zip(KEYS, named, strict=True))}
+
+
+def fixed_values(given: list[str]) -> dict[str, Any]:
+    """Values by field, of `--set`: each as YAML."""
+    fixed: dict[str, Any] = {}
+    for text in given:
+        field, equals, value = text.partition("=")
+        if not field or not equals:
+            raise VitinitError(f"--set {plain(text, 60)!r}: write FIELD=VALUE, as in recipe.lr=1e-3")
+        if field in fixed:
+            raise VitinitError(f"--set {field} is there twice")
+        fixed[field] = mapping(f"value: {value}".encode(), Path(f"--set {field}"))["value"]
+    return fixed
+
 
 State = Literal["done", "live", "failed", "skip", "to do"]
 STATES: tuple[State, ...] = get_args(State)
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """A cell and what is to become of it."""
 
     cell: Cell
@@ -33,8 +121,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class View:
-    """What is seen of a study."""
+    """The runs of a grid as they stand."""
 
+    grid: Grid
+    data_dir: Path
     planned: list[Planned]
     contents: Contents
     owners: dict[str, Owner]
@@ -43,13 +133,13 @@ class View:
 
     def cells(self, *states: State) -> list[Cell]:
         """Return the runs in one of these states."""
-        return [item.cell for item in self.planned if item.state in states]
+        return [cell for cell, state, _ in self.planned if state in states]
 
 
 def look(
     grid: Grid,
     store: Store,
-    data_dir: Path,
+    data_dir: Path | None,
     missing: Callable[[DatasetSpec], str | None] | None = None,
 ) -> View:
     """Return what each run of a grid needs; nothing is written.
@@ -61,7 +151,7 @@ def look(
     Args:
         grid: the runs.
         store: where records are.
-        data_dir: where datasets lie.
+        data_dir: where datasets lie; None: where they do by default.
         missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
     """
     # Claims before records: a run that ends in between is then found done, never to do.
@@ -72,7 +162,8 @@ def look(
     over = {job_id for job_id in {owner.job for owner in owners.values()} if job_id and handed.over(job_id)}
     contents = store.read(grid.name)
     ended = cache(lambda: jobs.ended(handed, over))
-    why_not = cache(missing or (lambda spec: unavailable(spec, data_dir)))
+    data = datasets.data_dir(data_dir)
+    why_not = cache(missing or (lambda spec: registry.unavailable(spec, data)))
 
     def planned(cell: Cell) -> Planned:
         run_id, failed = cell.run_id, contents.failed.get(cell.run_id)
@@ -91,4 +182,145 @@ def look(
             said.append("stopped, resumes from its checkpoint")
         return Planned(cell, "to do", "; ".join(said))
 
-    return View([planned(cell) for cell in grid.cells], contents, owners, handed)
+    return View(grid, data, [planned(cell) for cell in grid.cells], contents, owners, handed)
+
+
+SHOWN = 8
+"""Number of lines of a kind that are listed."""
+RATES = "name epochs lr min_lr warmup_epochs warmup_lr weight_decay betas eps label_smoothing"
+"""Fields of a recipe that do not change the time of an epoch."""
+
+
+def print_plan(view: View) -> None:
+    """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits."""
+    digits = 8 if console.room else 16
+    rows = [
+        (*cell.place, str(cell.spec.seed), str(cell.spec.recipe.epochs), state, cell.run_id[:digits])
+        for cell, state, _ in view.planned
+    ]
+    console.print(view.grid.title)
+    console.print(counts(view))
+    print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
+    for line in (*details(view), *on_folders(view)):
+        console.print(line)
+
+
+def counts(view: View) -> str:
+    """Number of runs, and of those in each state."""
+    number = Counter(state for _, state, _ in view.planned)
+    return f"{count(len(view.planned), 'run')}: " + ", ".join(
+        f"{number[each]} {each}" for each in STATES if number[each]
+    )
+
+
+def details(view: View) -> list[str]:
+    """Lines on what needs a sentence: who runs what, what failed, what is missing, which file is no record."""
+    contents, lines = view.contents, workers(view)
+    for state in ("live", "failed"):
+        some = [
+            f"{state} {cell.run_id[:8]}, {cell.describe()}: {reason}"
+            for cell, now, reason in view.planned
+            if now == state
+        ]
+        lines += some[:SHOWN] + [f"{state}: and {len(some) - SHOWN} more"] * (len(some) > SHOWN)
+    reasons = Counter(reason for _, state, reason in view.planned if state == "to do" and reason)
+    lines += [f"to do, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
+    for cell, state, reason in view.planned:
+        if state == "skip":
+            lines.append(f"skip {', '.join(cell.place) if cell.misfit else cell.spec.dataset.label}: {reason}")
+    changed = Counter(
+        name
+        for cell in view.cells("done")
+        for name, source in contents.done[cell.run_id].sources.items()
+        if source != cell.sources.get(name, source)
+    )
+    lines += [
+        f"{count(number, 'run')} done with other code of {name} than is here: give it another name, or remove the "
+        "records"
+        for name, number in changed.items()
+    ]
+    return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
+
+
+def workers(view: View) -> list[str]:
+    """Lines on jobs of a cluster: how many wait and run; or, where runs are left without any, where their logs are."""
+    jobs, left = view.jobs, view.cells("to do")
+    if jobs.silence:
+        return [f"whether jobs wait or run is not known: {jobs.silence}"]
+    states = Counter(
+        f"{job.state.lower()} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}" for job in jobs.alive.values()
+    )
+    if states:
+        return [f"{count(number, 'job')} {state}" for state, number in states.most_common(SHOWN)]
+    return [f"no job of it is left; logs: {[*jobs.submissions.values()][-1]}"] if jobs.submissions and left else []
+
+
+def on_folders(view: View) -> list[str]:
+    """Lines on folders of one's own: files passed over, test images that are trained on, images that have changed.
+
+    Files are read for it: `status` leaves that out.
+    """
+    lines: list[str] = []
+
+    @cache
+    def checksum(dataset: DatasetSpec, size: int, crops: bool, seed: int) -> str:
+        from vitinit.initializers.streams import derive
+
+        return datasets.load(dataset, size, view.data_dir, derive(seed, "train_draw"), crops).checksum
+
+    for spec in dict.fromkeys(cell.spec.dataset for cell in view.grid.cells):
+        name, changed = f"{spec.name}:{spec.path}", 0
+        with os_errors(f"dataset {name}"):
+            now = registry.get(spec.name).own_files(spec)
+            shared = in_both(spec) if now and spec.name == "folder" else 0
+        if unread := now.get("unread"):
+            lines.append(f"{name}: not read: {', '.join(f'{number} {ending}' for ending, number in unread.items())}")
+        if shared:
+            lines.append(f"{name}: {shared} of its {spec.evaluate_on} images are in train, too")
+        for cell in view.cells("done") if now else ():
+            run, recorded = cell.spec, view.contents.done[cell.run_id].dataset
+            if run.dataset == spec and recorded.stamp != now["stamp"]:
+                seed = run.seed if spec.train_draw == "seed" else 0
+                changed += recorded.checksum != checksum(spec, run.model.image_size, run.recipe.crops, seed)
+        if changed:
+            runs = count(changed, "run")
+            lines.append(f"{runs} done with other images than {name} has now: put these back, or remove the records")
+    return list(dict.fromkeys(lines))
+
+
+def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[str, float]:
+    """Return the time of runs by run_id, where one of the records is of the same work: see `estimate`."""
+    epoch_seconds = defaultdict[str, list[float]](list)
+    for record in records:
+        epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
+    measured = [cell for cell in cells if _workload(cell.spec) in epoch_seconds]
+    return {cell.run_id: cell.spec.recipe.epochs * mean(epoch_seconds[_workload(cell.spec)]) for cell in measured}
+
+
+def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:
+    """Return in words how long runs take here, or an empty string where records do not tell that of each.
+
+    A record counts where model, dataset and recipe are the same but for `RATES`, and the processor or GPU is the same.
+    The run must have had as many threads as `vitinit run` gives it by default.
+
+    Args:
+        cells: the runs.
+        records: of this study and of others.
+    """
+    device, model = default_device(), cpu_model()
+    threads = 1 if device == "cpu" else max(1, cores() // len(gpu_slots()))
+    here = device, threads, device_name(device), model
+    measured = run_seconds(cells, (record for record in records if _machine(record) == here))
+    if not model or len(measured) < len(cells):
+        return ""
+    return f"about {duration(sum(measured.values()))}, one run at a time, by records of the same hardware"
+
+
+def _workload(spec: RunSpec) -> str:
+    return repr((spec.dataset, spec.model, spec.recipe.model_dump(exclude=set(RATES.split()))))
+
+
+def _machine(record: RunRecord) -> tuple[Any, ...]:
+    how, where = record.execution, record.environment
+    name, model = where.get("gpu") or where.get("processor"), (where.get("cpu") or {}).get("model")
+    return how.get("device"), how.get("threads", 0) * how.get("processes", 1), name, model

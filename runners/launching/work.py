@@ -1,24 +1,36 @@
-"""Workers that pull: each takes the next run that nobody has recorded or is carrying out, until none is left."""
+"""Workers that pull: each takes the next run that nobody has recorded or is carrying out, until none is left.
+
+The executor `local` is here: several runs at once, each in a process of its own that a fork server starts.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import multiprocessing
+import os
+import signal
+import sys
 import tempfile
+import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
-from typing import Protocol
+from types import ModuleType
 
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import os_errors
-from vitinit.runners.basics.setting import End, Setting, Unfinished
-from vitinit.runners.basics.stop import Stop
+from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.runners.basics.environment import gpu_slots
+from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, on_signals
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, final_outcome
 from vitinit.runners.terminal.display import Display
@@ -70,7 +82,8 @@ class Queue:
     def candidates(self) -> Iterator[Cell]:
         """Yield the runs that have no record and no live owner, and whose data are here."""
         setting = self.work.setting
-        recorded, begun = (_names(setting.root / setting.study / name) for name in ("", "unfinished"))
+        study = setting.root / setting.study
+        recorded, begun = ({path.name for path in study.glob(names)} for names in ("*.json", "unfinished/*"))
         for cell in self._cells:
             run_id = cell.run_id
             if run_id in self.ended:
@@ -114,17 +127,12 @@ class Queue:
         return {path.name for path in self.folder(run_id).glob("step-*.ckpt")}
 
 
-class Executor(Protocol):
-    """Place where runs are carried out: `inline.Inline`, `local.Local` or `cluster.Followed`."""
+Executor = Callable[[Queue, Display, Stop], Generator[End, None, None]]
+"""Function that carries runs of a queue out, tells the display what they say on the way, and yields how each ended:
+`inline.inline`, `local.local` or `cluster.followed`. It raises
 
-    def ends(self, queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
-        """Carry runs of a queue out, tell the display what they say on the way, and yield how each ended.
-
-        Raises:
-            VitinitError: the results folder cannot be written, or nothing can be started.
-            KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were.
-        """
-        ...
+- VitinitError: the results folder cannot be written, or nothing can be started;
+- KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were."""
 
 
 @dataclass
@@ -165,7 +173,7 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
     check_writable(setting.root / setting.study)
     with display:
         display.begin(queue.work.cells)
-        with contextlib.closing(executor.ends(queue, display, stop or Stop())) as ends:
+        with contextlib.closing(executor(queue, display, stop or Stop())) as ends:
             for end in ends:
                 if end.status == "elsewhere":  # another was faster
                     del queue.taken[end.run_id]
@@ -208,8 +216,152 @@ def check_writable(folder: Path) -> None:
             file.write(b"0" * 2**16)
 
 
-def _names(folder: Path) -> set[str]:
+END_S = 10.0
+"""Seconds that the process of a run has to end after its last word."""
+
+PRELOAD = [
+    "vitinit.runners.one_run.carry_out",
+    "torchvision.datasets",
+]
+
+
+def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+    """Carry out several runs at once, a fresh process a run; a process that dies becomes a failure record.
+
+    Each process sees the GPU that has fewest runs. See `work.Executor`.
+    """
+    context, setting = fork_server(), queue.work.setting
+    slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
+    running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
+    trouble: VitinitError | None = None
+    deadline, late = math.inf, False
+    asked_to_stop, ask = context.Pipe(duplex=False)
+    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
+    with on_signals(stop):
+        try:
+            while True:
+                if stop.reason and deadline == math.inf:  # every run may save and end
+                    deadline = time.monotonic() + setting.grace_s
+                    for _, process, _ in running.values():
+                        process.terminate()
+                while len(running) < queue.work.slots and not (trouble or stop.reason) and (cell := queue.next()):
+                    slot = min(slots, key=[gpu for *_, gpu in running.values()].count)
+                    try:
+                        receiver, process = _start(context, cell, setting, slot)
+                        running[receiver] = cell, process, slot
+                    except VitinitError as error:
+                        trouble = error
+                if not running:
+                    break
+                if deadline == math.inf:
+                    ready = wait([*running, asked_to_stop])
+                else:
+                    ready = wait(list(running), max(0.0, deadline - time.monotonic()))
+                    late = not ready
+                for receiver, (cell, process, _) in list(running.items()):
+                    if receiver not in ready and not late:
+                        continue
+                    message: claims.Progress | str | End | VitinitError | None = None
+                    if not late:
+                        with suppress(EOFError, OSError):  # its process died, maybe in the middle of a message
+                            message = receiver.recv()
+                    if isinstance(message, claims.Progress | str):
+                        display.event(cell.run_id, message)
+                        continue
+                    process.join(0 if late else END_S)
+                    process.kill()
+                    process.join()
+                    receiver.close()
+                    del running[receiver]
+                    if isinstance(message, VitinitError):
+                        # the results folder cannot be written: what runs may end, nothing more is started
+                        trouble, message = message, Unfinished(cell.run_id, "stopped", str(message))
+                    elif late:
+                        why = "killed before it had saved; its last checkpoint counts"
+                        message = Unfinished(cell.run_id, "stopped", why)
+                    yield message or _died(cell, process.exitcode or 0, setting, stop)
+        finally:
+            for _, process, _ in running.values():
+                process.kill()
+        if stop.reason:
+            raise KeyboardInterrupt(stop.reason)
+    if trouble:
+        raise trouble
+
+
+def fork_server() -> ForkServerContext:
+    """Start a process that imports torch but runs nothing, and forks a clean process for each run at once.
+
+    It ends with the launcher. A signal to the whole process group must not end it before: it is started with these
+    signals blocked, and a run unblocks them when it can handle them.
+
+    Raises:
+        VitinitError: the folder for temporary files cannot hold its socket, as where its path is over 80 letters long.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    said = (
+        f"cannot start a process for the runs: the folder for temporary files, {tempfile.gettempdir()}, holds no socket"
+    )
     try:
-        return {path.name for path in folder.iterdir()}
-    except FileNotFoundError:
-        return set()
+        with os_errors(f"{said} (set TMPDIR to another)"):
+            forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return context
+
+
+def _start(
+    context: ForkServerContext, cell: Cell, setting: Setting, slot: str | None
+) -> tuple[Connection, ForkServerProcess]:
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(cell, setting, sender, slot, dict(os.environ)), daemon=True)
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")  # else it is imported there: it may call `vitinit.run` at its top
+    try:
+        process.start()
+    except (EOFError, OSError) as error:
+        raise VitinitError(f"cannot start a process for {cell.describe()}: {error or 'no fork server'}") from None
+    finally:
+        sys.modules["__main__"] = script
+    sender.close()
+    return receiver, process
+
+
+def _died(cell: Cell, code: int, setting: Setting, stop: Stop) -> End:
+    """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
+    number = next((each for each in signal.Signals if each == -code), None)
+    how = f"its process was killed by {number.name}" if number else f"its process ended with exit code {code}"
+    if stop.reason or number in SIGNALS:
+        return Unfinished(cell.run_id, "stopped", f"{how} before it had begun")
+    return record_failure(cell, setting, "ProcessDied", how + " (out of memory?)" * (number == signal.SIGKILL))
+
+
+def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, environment: dict[str, str]) -> None:
+    os.environ.update(environment)  # the fork server has that of its own start
+    if slot is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = slot  # CUDA reads it at its first call, which the fork server never makes
+    from vitinit.runners.one_run.carry_out import carry_out
+
+    stop = Stop()
+
+    def send(message: object) -> None:
+        with suppress(OSError):  # its launcher has gone
+            sender.send(message)
+
+    def outlive_nobody() -> None:
+        launcher = multiprocessing.parent_process()
+        if launcher:
+            launcher.join()
+            stop.request("its launcher has gone")
+
+    threading.Thread(target=outlive_nobody, daemon=True).start()
+    with on_signals(stop):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        try:
+            end: object = carry_out(cell, setting, stop, send)
+        except VitinitError as error:
+            end = error
+        send(end)

@@ -1,13 +1,16 @@
-"""Base of all loaders: this process's part of a batch, and everything after decoding."""
+"""Base of all loaders: this process's part of a batch, and everything after decoding; and that of images in memory."""
 
 from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from functools import partial
-from typing import ClassVar, Literal
+from functools import cached_property, partial
+from threading import Barrier
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +25,7 @@ from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.crop_and_flip import crop_and_flip, joined, parted
-from vitinit.runners.augmentation.mixing import erase, mix
-from vitinit.runners.loaders.ahead import carried_out
+from vitinit.runners.augmentation.mixing import crop_and_flip, erase, joined, mix, parted
 from vitinit.runners.training.distributed import ALONE, World
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -39,6 +40,52 @@ GPU is given one large operation in place of several small ones."""
 
 
 SplitName = Literal["train", "held_out"]
+
+
+Result = TypeVar("Result")
+
+
+def carried_out(
+    jobs: Iterator[Callable[[], Result]], threads: int, ahead: int = 0, beside: bool = False
+) -> Generator[Result, None, None]:
+    """The results of the jobs, in order. However this ends, no thread is left.
+
+    Operations on a batch of small images gain next to nothing from several threads each; batches beside one another,
+    on one thread each, do. The jobs themselves are fetched in the thread that takes the results.
+
+    Args:
+        jobs: pure functions.
+        threads: so many jobs at once; with 1, each is carried out when its result is asked for.
+        ahead: so many jobs are begun before their results are asked for; 0: one for each thread.
+        beside: one thread is one of its own too: whoever takes the results has other work.
+    """
+    if threads == 1 and not beside:
+        for job in jobs:
+            yield job()
+        return
+    under_way: deque[Future[Result]] = deque()
+    pool, all_here = ThreadPoolExecutor(threads, thread_name_prefix="batch"), Barrier(threads + 1)
+    before = torch.get_num_threads()
+
+    def begin() -> None:
+        torch.get_num_threads()  # a thread takes the process's number when it first asks, and only then keeps its own
+        torch.set_num_threads(1)
+        all_here.wait()
+
+    try:
+        for _ in range(threads):
+            pool.submit(begin)
+        all_here.wait()
+        torch.set_num_threads(before)
+        for job in jobs:
+            under_way.append(pool.submit(job))
+            if len(under_way) > (ahead or threads):
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    finally:
+        all_here.abort()  # an interrupt while they gather would leave them waiting, and this waiting for them
+        pool.shutdown(cancel_futures=True)
 
 
 class Loader(ABC):
@@ -231,3 +278,19 @@ class Loader(ABC):
 
     def _sent(self, images_BCHW: Tensor) -> Tensor:
         return sent(images_BCHW, self.device).contiguous()
+
+
+class ResidentLoader(Loader):
+    """A loader of images that are on the device from the first batch on, as uint8, and are augmented there."""
+
+    name: ClassVar[str] = "resident"
+
+    @cached_property
+    def _images(self) -> dict[str, Tensor]:
+        splits = {"train": self.data.train, "held_out": self.data.held_out}
+        return {name: split.sized(self.image_size).to(self.device) for name, split in splits.items()}
+
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
+        """Images by their numbers, uint8, B x 3 x S x S, on the device."""
+        images = self._images[split]
+        return (images.index_select(0, sent(numbers, self.device)) for numbers in batches)

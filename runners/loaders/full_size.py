@@ -24,8 +24,7 @@ from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive
 from vitinit.runners.augmentation.mixing import random_sides
-from vitinit.runners.loaders.ahead import carried_out
-from vitinit.runners.loaders.base import Loader, SplitName
+from vitinit.runners.loaders.base import Loader, SplitName, carried_out
 
 TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 """One of them is drawn for each random resized crop, as timm does by default."""

@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable
-from typing import NoReturn
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NoReturn
 
+import torch
+from torch import Tensor
+
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, cause, located
-from vitinit.runners.basics.gpu import out_of_memory
-from vitinit.runners.basics.setting import End, Event, Setting, Unfinished
-from vitinit.runners.basics.stop import BrokenDevice, Refused, Stop, Stopped
-from vitinit.runners.one_run import claims, lost
-from vitinit.runners.one_run.outcome import failure, final_outcome, record
-from vitinit.runners.one_run.run import run
+from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
+from vitinit.benchmark.records.store import Store, kept_path
+from vitinit.initializers import registry
+from vitinit.initializers.attention import has_attention
+from vitinit.initializers.errors import VitinitError, cause, located, plain
+from vitinit.initializers.initialize import initialize
+from vitinit.initializers.registry import Job
+from vitinit.initializers.report import InitReport
+from vitinit.initializers.streams import stream
+from vitinit.runners.basics import gpu
+from vitinit.runners.basics.environment import differences, environment, set_flags, tensor_floats
+from vitinit.runners.basics.setting import (
+    BrokenDevice,
+    End,
+    Refused,
+    Setting,
+    Stop,
+    Stopped,
+    Unfinished,
+    check_execution,
+)
+from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.one_run import claims
+from vitinit.runners.one_run.outcome import failure, final_outcome, now, record
+from vitinit.runners.probes.observer import Observer, keep, masked, refusal
 from vitinit.runners.tracking.tracking import Tracking
-from vitinit.runners.training.checkpoint import Checkpoints
+from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import ALONE, Failed, World
-from vitinit.runners.training.train import Diverged
+from vitinit.runners.training.train import Diverged, Training, fingerprint, train
+from vitinit.slurm import jobs as slurm_jobs
 
 BEGIN = "begin"
 """Message of rank 0 to the others when it has claimed a run."""
@@ -31,7 +57,7 @@ def carry_out(
     cell: Cell,
     setting: Setting,
     stop: Stop,
-    on_event: Callable[[Event], None] = lambda event: None,
+    on_event: Callable[[claims.Progress | str], None] = lambda event: None,
     world: World = ALONE,
 ) -> End:
     """Claim a run, carry it out from its newest checkpoint on, and record it.
@@ -41,10 +67,10 @@ def carry_out(
     `Unfinished`.
 
     Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
-    records and tells events. A stop that any of them is asked for stops all at the same step. Where one of them fails
-    in the middle of the training the others cannot go on, and wait for it: it records the failure, which names its
-    rank, and ends its process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends the
-    others. Whatever happens, none waits for longer than `distributed.TIMEOUT`.
+    records and says what happens. A stop that any of them is asked for stops all at the same step. Where one of them
+    fails in the middle of the training the others cannot go on, and wait for it: it records the failure, which names
+    its rank, and ends its process with exit code 1, so that the launcher (torchrun, or srun --kill-on-bad-exit) ends
+    the others. Whatever happens, none waits for longer than `distributed.TIMEOUT`.
 
     Raises:
         VitinitError: the results folder cannot be written.
@@ -64,18 +90,14 @@ def carry_out(
                 raise claims.Taken("another launcher has recorded it")
             world.broadcast(BEGIN)
 
-            def tell(event: Event) -> None:
-                if row := event.epoch:
-                    claim.report(row, cell.spec.recipe.epochs)
-                on_event(event)
-                tracking.event(event)
+            def on_epoch(row: EpochRow, probe: Probe | None) -> None:
+                on_event(claim.report(row, cell.spec.recipe.epochs))
+                tracking.epoch(row, probe)
 
-            checkpoints = Checkpoints(
-                folder, setting.checkpoint_minutes, lambda text: on_event(Event(cell.run_id, trouble=text))
-            )
+            checkpoints = Checkpoints(folder, setting.checkpoint_minutes, on_event)
             outcome: RunRecord | FailureRecord | None
             try:
-                outcome = run(cell, setting, checkpoints, stop, tell, world)
+                outcome = run(cell, setting, stop, world, checkpoints, on_event, on_epoch)
             except (Stopped, BrokenDevice, Refused):
                 raise
             except Failed as error:
@@ -83,7 +105,7 @@ def carry_out(
             except Exception as error:
                 if world.size > 1 and not isinstance(error, Diverged):
                     _give_up(cell, setting, error, world, claim)
-                if lost_device := lost.to_blame(error, world.device(setting.execution.device), folder):
+                if lost_device := gpu.to_blame(error, world.device(setting.execution.device), folder):
                     raise lost_device from error
                 outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
             assert outcome
@@ -115,7 +137,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
     end = world.broadcast()
     if end == BEGIN:
         try:
-            run(cell, setting, None, stop, lambda event: None, world)
+            run(cell, setting, stop, world)
         except (Stopped, Diverged, Failed, BrokenDevice):
             pass  # rank 0 has raised the same
         except Exception as error:
@@ -129,7 +151,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
 
 def _message(error: Exception) -> str:
     """Return the message of an error, and where it comes from if that helps to mend it."""
-    return str(error) if isinstance(error, VitinitError) or out_of_memory(error) else located(error)
+    return str(error) if isinstance(error, VitinitError) or gpu.out_of_memory(error) else located(error)
 
 
 def _give_up(
@@ -144,14 +166,294 @@ def _give_up(
     try:
         folder = claims.folder(setting.root, setting.study, cell.run_id)
         first = world.first_to_fail()
-        lost_device = lost.to_blame(error, world.device(setting.execution.device), folder)
+        lost_device = gpu.to_blame(error, world.device(setting.execution.device), folder)
         if lost_device or first:
             print(f"{cell.describe()}: {lost_device or text}", file=sys.stderr, flush=True)
         if lost_device:
-            requeued = setting.execution.executor == "slurm" and lost.requeue()
+            requeued = setting.execution.executor == "slurm" and slurm_jobs.requeue_elsewhere()
         elif first:
             Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
         if claim:
             claim.release()
     finally:
         os._exit(0 if requeued else 1)  # an orderly end of the process would wait for the others
+
+
+TRIED = 2
+"""As many images show whether attention can be measured."""
+PROBE_IMAGES = 64
+"""Number of training images that attention at initialisation is measured on."""
+ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
+"""Execution settings that affect rounding, beside the environment, and the loader, which should not."""
+CHANGES = "changed_while_running"
+"""Key of a record's environment where something changed between sessions: its bits cannot be promised then."""
+
+
+def run(
+    cell: Cell,
+    setting: Setting,
+    stop: Stop,
+    world: World,
+    checkpoints: Checkpoints | None = None,
+    report: Callable[[str], None] = lambda line: None,
+    on_epoch: Callable[[EpochRow, Probe | None], None] = lambda row, probe: None,
+) -> RunRecord | None:
+    """The run itself, in all processes; rank 0, which has the checkpoints, returns its record.
+
+    Args:
+        cell: the run.
+        setting: where and how.
+        stop: a request to stop.
+        world: the processes.
+        checkpoints: those of the run, in rank 0.
+        report: told, in one line, about a problem that does not end the run, and what it goes on from.
+        on_epoch: told about every finished epoch, and the probe after it.
+
+    Raises:
+        Stopped: it was asked to stop; rank 0 has saved where it was.
+        Diverged: a loss is no longer a number.
+        Failed: another process has failed; the error names its rank.
+        BrokenDevice: the GPU does not compute.
+    """
+    with world.same_fate():
+        this = Run(cell, setting, stop, world, report, on_epoch)
+    with world.same_fate():
+        if checkpoints and not this.resume(checkpoints):
+            this.begin()
+    training = this.training
+    if world.size > 1:  # one of them reads or initialises, and all take its state
+        content = world.broadcast(None if world.rank else pack(training.state_dict()))
+        if world.rank:
+            training.load_state_dict(unpack(content))
+    this.from_step = training.total_steps
+
+    def between_steps() -> None:
+        reason = world.agreed(stop)
+        if checkpoints and (reason or checkpoints.due()):
+            checkpoints.save(this.state_dict(), training.total_steps)
+        if reason:
+            raise Stopped(reason)
+
+    between_steps()
+    told = cell.spec.dataset.evaluate_on, this.epoch_ended, between_steps, world
+    execution = this.execution
+    train(training, this.loader, cell.spec.seed, *told, execution.micro_batch, execution.compiled)
+    return this.record() if checkpoints else None
+
+
+@dataclass
+class Run:
+    """One run in one of its processes: what it computes with, where it is, and, in rank 0, what its record will say."""
+
+    cell: Cell
+    setting: Setting
+    stop: Stop
+    """Asked between the parts of opening and initialising."""
+    world: World
+    report: Callable[[str], None]
+    on_epoch: Callable[[EpochRow, Probe | None], None]
+
+    def __post_init__(self) -> None:
+        self.started, self.began = now(), time.perf_counter()
+        self.spec = spec = self.cell.spec
+        recipe, execution = spec.recipe, self.setting.execution
+        check_execution(spec, execution)
+        device = self.world.device(execution.device)
+        set_flags(execution)
+        gpu.check(device)
+        if recipe.precision == "tf32":
+            gpu.check_tf32(device)
+        with tensor_floats(recipe.precision):
+            self.environment = environment(str(device), self.setting.code)
+        self.environment["initializers"] = sources(spec.base, spec.method)
+        self.own_files = datasets.get(spec.dataset.name).own_files(spec.dataset)
+        try:
+            self.data = open_data(
+                spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
+                recipe.crops, self.setting.sharing,
+            )  # fmt: skip
+        except VitinitError as error:
+            raise Refused(str(error)) from None
+        if (images := len(self.data.train.labels)) < recipe.batch_size:
+            raise Refused(f"batch_size {recipe.batch_size} is more than the {images} training images")
+        self.stop.check()
+        self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
+        self.loader.metric = datasets.get(spec.dataset.name).main_metric
+        self.execution = replace(execution, loader=self.loader.name)
+        rounding = {key: getattr(self.execution, key) for key in ROUNDING}
+        self.affects_bits = {**self.environment, "execution": rounding}
+        self.base = registry.build(spec.base.name, spec.base.params, "base")
+        self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
+        self.training = self.new_training()
+        self.unmeasured = ""
+        """Reason why attention cannot be measured before training; empty where it can, or where there is none."""
+        self.observer = None if self.world.rank else self.new_observer()
+        self.from_step = 0
+        self.init: InitReport
+        self.sessions: list[Session] = []
+        """Sessions before this one."""
+
+    def new_training(self) -> Training:
+        """With whatever weights the model was built with."""
+        loader = self.loader
+        model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
+        for part in filter(None, (self.base, self.method)):
+            part.freeze(model)
+        return Training(model, self.spec.recipe, loader.steps, loader.device)
+
+    def new_observer(self) -> Observer | None:
+        """Return the observer of attention, in rank 0 of a model that has some."""
+        spec, setting, model = self.spec, self.setting, self.training.model
+        keeps = setting.keep_maps and spec.model.attention_maps is not None
+        if setting.keep_maps and not keeps:
+            self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
+        if not has_attention(model):
+            return None
+        tried = torch.arange(min(TRIED, len(self.data.train.labels)))
+        self.unmeasured = refusal(model, self.loader.plain(tried))
+        if self.unmeasured:
+            self.report(f"attention at the start is not measured: {self.unmeasured}")
+        maps_at = (0, spec.recipe.epochs) if keeps else ()
+        return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
+
+    def resume(self, checkpoints: Checkpoints) -> bool:
+        """Go on from the newest checkpoint that can be used, if there is one.
+
+        Raises:
+            VitinitError: the images are not those that the run began with.
+        """
+        for state in checkpoints.newest_first():
+            try:
+                self.load_state_dict(state)
+            except Exception as error:  # what torch raises for a state of another model is of many types
+                if gpu.out_of_memory(error) or isinstance(error, VitinitError):
+                    raise
+                self.report(f"a checkpoint in {checkpoints.folder} is passed over: {plain(str(error), 300)}")
+                self.training = self.new_training()
+            else:
+                return True
+        return False
+
+    def begin(self) -> None:
+        """Carry out base and method."""
+        loader, seed, images = self.loader, self.spec.seed, len(self.data.train.labels)
+        # the same places in the subset at every seed, from all over a split that may be sorted by class
+        probe = torch.randperm(images, generator=stream(0, "probe"))[:PROBE_IMAGES]
+
+        def training_images(count: int) -> Tensor:
+            return loader.plain(torch.randint(images, (count,), generator=stream(seed, "init/images")))
+
+        self.init, targets_LHNN = initialize(
+            self.training.model,
+            self.base,
+            self.method,
+            lambda name: stream(seed, name),
+            None if self.unmeasured else loader.plain(probe),
+            Job(lambda done, total: self.stop.check(), training_images),
+            measure=not (self.unmeasured and refusal(self.training.model, None)),
+        )
+        if self.observer:
+            self.observer.targets_LHNN = targets_LHNN
+            self.observer.see(self.training.model, 0)
+
+    def epoch_ended(self, row: EpochRow) -> None:
+        """Measure the model after an epoch, and tell about it."""
+        probe = None
+        if self.observer:
+            probe = self.observer.see(self.training.model, row.epoch, evaluated=row.score is not None)
+        self.on_epoch(row, probe)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that the future of the run depends on: what a checkpoint holds."""
+        return {
+            "run_id": self.cell.run_id,
+            "checksum": self.data.checksum,
+            "training": self.training.state_dict(),
+            "init": self.init.model_dump(mode="json"),
+            "sessions": [each.model_dump() for each in self.all_sessions()],
+            "affects_bits": self.affects_bits,
+            "changes": self.environment.get(CHANGES, []),
+            "observed": self.observer.state_dict() if self.observer else {},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take the run up where `state_dict` was called, in a session of its own.
+
+        Raises:
+            VitinitError: the images are not those that the run began with.
+            Exception: this is not the state of this run; of many types.
+        """
+        if state["run_id"] != self.cell.run_id:
+            raise ValueError(f"it belongs to run {state['run_id']}")
+        if state["checksum"] != self.data.checksum:
+            raise VitinitError(
+                "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
+                f"{state['checksum'][:12]}, now {self.data.checksum[:12]}); put them back, or remove "
+                f"unfinished/{self.cell.run_id}"
+            )
+        training = self.training
+        training.load_state_dict(state["training"])
+        self.init = InitReport.model_validate(state["init"])
+        if self.observer:
+            epochs = [epoch for epoch in (0, *self.spec.recipe.evaluated_epochs) if epoch <= training.epoch]
+            self.observer.load_state_dict(state["observed"], epochs)
+        self.sessions = [Session.model_validate(session) for session in state["sessions"]]
+        if state["changes"]:
+            self.environment[CHANGES] = state["changes"]
+        resumed = f"goes on from epoch {training.epoch + 1}, step {training.step}"
+        if found := differences(state["affects_bits"], self.affects_bits):
+            what = {key: list(values) for key, values in found.items()}
+            self.environment.setdefault(CHANGES, []).append({"from_step": training.total_steps, "changed": what})
+            resumed += f" (changed since then: {', '.join(found)})"
+        self.report(resumed)
+
+    def all_sessions(self) -> list[Session]:
+        """All parts of the run, from its start or from a checkpoint on, up to now."""
+        seconds = time.perf_counter() - self.began
+        return [*self.sessions, Session(started=self.started, from_step=self.from_step, seconds=seconds)]
+
+    def record(self) -> RunRecord:
+        """The record of a run that has ended; what is to be kept beside it is written first."""
+        cell, spec, setting, training = self.cell, self.spec, self.setting, self.training
+        place = setting.root, setting.study, cell.run_id
+        model, averaged = training.model, training.ema.module if training.ema else None
+        weights, sessions = fingerprint(model), self.all_sessions()
+        files: dict[str, str | None] = {}
+        for name, kept in (("weights", model), ("ema_weights", averaged)):
+            if setting.keep_weights and kept:
+                content = io.BytesIO()
+                torch.save(kept.state_dict(), content)
+                path = kept_path(*place, name)
+                files[name] = keep("weights", path, content.getvalue(), self.report)
+        if self.observer:
+            files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
+        probes, probing = (self.observer.probes, self.observer.probing) if self.observer else ([], False)
+        images, held_out = len(self.data.train.labels), self.data.held_out.labels
+        seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
+        return RunRecord(
+            run_id=cell.run_id,
+            study=setting.study,
+            row=cell.row,
+            spec=spec,
+            written=now(),
+            seconds=sum(each.seconds for each in sessions),
+            sessions=sessions,
+            parameters=parameter_count(model),
+            dataset=DatasetInfo(
+                train=images,
+                **{spec.dataset.evaluate_on: len(held_out)},
+                classes=len(self.data.classes),
+                checksum=self.data.checksum,
+                **self.own_files,
+            ),
+            init=self.init,
+            history=training.history,
+            probes=probes,
+            masked=masked(model, self.loader, held_out, seen, micro_batch) if probing else [],
+            correct=training.correct,
+            weights=weights,
+            ema_weights=fingerprint(averaged) if averaged else None,
+            files={name: digest for name, digest in files.items() if digest},
+            execution=asdict(self.execution),
+            environment=self.environment,
+        )

@@ -34,7 +34,7 @@ from vitinit.benchmark.fields import Frozen
 from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.slurm import jobs as slurm_jobs
 
 CLAIM, PROGRESS = "claim-{}.json", "progress.json"
@@ -94,18 +94,6 @@ class Progress(Frozen):
     images_per_s: float | None = None
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
-
-    @staticmethod
-    def of(row: EpochRow, epochs: int, scored: str = "") -> Progress:
-        """Return the progress after an epoch; `scored` is the score before, as not every epoch is evaluated."""
-        return Progress(
-            epoch=row.epoch,
-            epochs=epochs,
-            scored=row.scored() or scored,
-            train_loss=row.train_loss,
-            images_per_s=row.images_per_s,
-            epoch_seconds=row.seconds,
-        )
 
     def describe(self) -> str:
         """Return how far the run is and how long it will still take, for people."""
@@ -250,11 +238,20 @@ class Claim:
         except OSError:
             return False  # that it cannot be read now does not mean that it is gone
 
-    def report(self, row: EpochRow, epochs: int) -> None:
-        """Say how far the run is: at once, or with a later heartbeat."""
-        progress = Progress.of(row, epochs, self._scored)
-        self._progress, self._scored = progress.model_dump_json().encode(), progress.scored
+    def report(self, row: EpochRow, epochs: int) -> Progress:
+        """Say how far the run is, at once or with a later heartbeat, and return it."""
+        self._scored = row.scored() or self._scored  # not every epoch is evaluated
+        progress = Progress(
+            epoch=row.epoch,
+            epochs=epochs,
+            scored=self._scored,
+            train_loss=row.train_loss,
+            images_per_s=row.images_per_s,
+            epoch_seconds=row.seconds,
+        )
+        self._progress = progress.model_dump_json().encode()
         self.write_progress()
+        return progress
 
     def write_progress(self) -> None:
         """Write what was reported, if it is time to."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
+from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.environment import code, differences
-
-if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Data
-    from vitinit.runners.basics.setting import Execution
-    from vitinit.runners.terminal.display import Display
-
-# torch takes seconds to import: `vitinit` imports this module for its help too.
+from vitinit.runners.basics.environment import code, cores, default_device, differences
+from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.launching.inline import inline
+from vitinit.runners.launching.work import Queue, Work, work
+from vitinit.runners.loaders import open_data
+from vitinit.runners.terminal.display import Display
 
 
 @dataclass(frozen=True)
@@ -48,24 +49,15 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     Raises:
         VitinitError: it was on a device that is not here.
     """
-    from vitinit.runners.basics.machine import cores, default_device
-    from vitinit.runners.basics.setting import Execution
-
-    then, threads = record.execution, record.execution.get("threads")
-    recorded = str(then.get("device")).partition(":")[0]
+    then, recorded = record.execution, str(record.execution.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
     if chosen not in ("cpu", default_device()):
         raise VitinitError(f"torch finds no {chosen} device here; --device cpu repeats the run, with other rounding")
-    return Execution(
-        device=chosen,
-        threads=threads if chosen == recorded and threads else cores(),
-        executor="inline",
-        deterministic=then.get("deterministic") is True,
-        micro_batch=then.get("micro_batch"),
-        compiled=then.get("compiled") is True and chosen == recorded,
-        # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
-        loader=then["loader"] if then.get("loader") in ("resident", "full-size") else "auto",
-    )
+    names = "deterministic", "micro_batch", *(("threads", "compiled") if chosen == recorded else ())
+    kept = {name: then[name] for name in names if then.get(name)}
+    # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
+    loader = then["loader"] if then.get("loader") in ("resident", "full-size") else "auto"
+    return Execution(**{"device": chosen, "threads": cores(), "executor": "inline", "loader": loader, **kept})
 
 
 def repeat(
@@ -76,30 +68,20 @@ def repeat(
     A repetition that was stopped goes on where it was. `trust` lets a record name code to be imported.
 
     Raises:
-        Stopped: it was asked to stop; it has saved where it was.
+        KeyboardInterrupt: a stop was asked for; it has saved where it was.
         VitinitError: the run cannot be carried out here, or is being repeated by another process; or the images are
             others.
     """
-    from vitinit.benchmark.grids.schema import Cell
-    from vitinit.runners.basics.setting import Setting, Unfinished
-    from vitinit.runners.basics.stop import Stop, Stopped, on_signals
-    from vitinit.runners.one_run.carry_out import carry_out
-
     check_trusted(record, trust)
-    cell, stop = Cell(record.row, record.spec), Stop()
     images(record, data_dir, execution.loader, execution.device)  # before hours of training
     for path in (out / record.study).rglob(f"{record.run_id}.*"):
         if ".superseded-" not in path.name:
             path.rename(f"{path}.superseded-{uuid.uuid4().hex[:8]}")
     setting = Setting(out, record.study, data_dir, execution, code(), probes=bool(record.probes))
-    with on_signals(stop), display:
-        display.begin([cell])
-        outcome = carry_out(cell, setting, stop, display.event)
-        if isinstance(outcome, Unfinished):
-            if outcome.status == "stopped":
-                raise Stopped(outcome.reason)
-            raise VitinitError(f"run {record.run_id} in {out}: {outcome.reason}")
-        display.end(outcome)
+    work(Queue(Work((Cell(record.row, record.spec),), setting)), inline, display)
+    outcome = Store(out).outcome(record.study, record.run_id)
+    if not outcome or isinstance(outcome, SkipRecord):
+        raise VitinitError(f"run {record.run_id} is being repeated in {out} by another process")
     return outcome
 
 
@@ -109,8 +91,6 @@ def images(record: RunRecord, data_dir: Path, loader: str = "auto", device: str 
     Raises:
         VitinitError: they are not those that it saw.
     """
-    from vitinit.runners.loaders import open_data
-
     spec = record.spec
     data = open_data(spec.dataset, spec.model.image_size, data_dir, loader, device, spec.seed, spec.recipe.crops)
     if data.checksum != record.dataset.checksum:

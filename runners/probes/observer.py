@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from timm.models.convit import ConVit
 from torch import Tensor, nn
 
 from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
-from vitinit.benchmark.records.record import Probe
+from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.initializers.attention import evaluated, token_grid
-from vitinit.initializers.diagnostics import mean_attention
+from vitinit.initializers.diagnostics import mean_attention, rounded, starts
+from vitinit.initializers.errors import cause
+from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.probes.blocks import blocks_of, patch_tokens
-from vitinit.runners.probes.take import IMAGES, chosen, take
+from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
+from vitinit.runners.probes.registry import Seen, blocks_of, patch_tokens, probes
+from vitinit.runners.training.train import autocast
 
+IMAGES = 32
+"""Number of test images for probes: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
 MAP_IMAGES = 64
 """Number of test images that attention maps are the mean over."""
 GRAM_BATCH, GRAM_BATCHES = 64, 4
@@ -112,6 +120,65 @@ class Observer:
         return keep("attention maps", path, maps_to_bytes(kept), self.report)
 
 
+def chosen(available: int, count: int) -> Tensor:
+    """Return numbers of held-out images, the same in every run on them, from all over a split sorted by class."""
+    return torch.randperm(available, generator=stream(0, "maps"))[:count]
+
+
+def refusal(model: nn.Module, images_BCHW: Tensor | None) -> str:
+    """Return why the attention of somebody's model cannot be measured, or its weights alone; empty where it can.
+
+    Args:
+        model: with attention, on any device; it is left as it was.
+        images_BCHW: a few, on its device; None for the weights alone.
+    """
+    try:
+        starts(model, images_BCHW)
+    except Exception as error:  # modules with other names or shapes than probes go by
+        return f"{type(model).__name__}: {cause(error)}"
+    return ""
+
+
+def take(
+    model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int
+) -> tuple[Probe | None, dict[str, list[str]]]:
+    """Measure the attention of a model, which is left as it was; no random number is drawn.
+
+    Args:
+        model: with attention.
+        images_BCHW: on its device.
+        targets_LHNN: what its method aimed at, of the layers that have a target; None where it has none.
+        epoch: that has ended.
+
+    Returns:
+        What was measured, if anything, and the names of the probes that could not measure, by the reason.
+    """
+    began = time.perf_counter()
+    seen = Seen(model, images_BCHW, targets_LHNN)
+    found: dict[str, Any] = {}
+    more: dict[str, Any] = {}
+    missing: dict[str, list[str]] = {}
+    for name, measure in probes().items():
+        try:
+            value = measure(seen)
+        except Exception as error:  # as above: this one is left out, and no other
+            missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
+            continue
+        if value is not None:
+            (found if name in Probe.model_fields else more)[name] = rounded(value)
+    if not found and not more:
+        return None, missing
+    probe = Probe(
+        epoch=epoch,
+        images=len(images_BCHW),
+        receptive_field_images=min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
+        **found,
+        more=more,
+        seconds=time.perf_counter() - began,
+    )
+    return probe, missing
+
+
 @torch.no_grad()
 def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     """Gram matrices of what each block puts out, layers x batches x batch x batch.
@@ -147,3 +214,44 @@ def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -
         report(f"the {what} are not kept: cannot write {path}: {error.strerror or error}")
         return None
     return hashlib.sha256(content).hexdigest()
+
+
+LEAST_IMAGES, LEAST_SHARE = 1000, 100
+"""Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
+
+
+def masked(
+    model: nn.Module, loader: Loader, labels: Tensor, images_seen: int, micro_batch: int | None = None
+) -> list[Masked]:
+    """Held-out accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
+
+    As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which. Halves are
+    rounded to even, so of five layers these are 2, 2 and 5: twice the same, recorded once.
+
+    Args:
+        model: trained; one that is no ConViT has no result, and neither has one that predicts pixels.
+        loader: of the run.
+        labels: of all images that accuracy is measured on.
+        images_seen: training images times epochs.
+        micro_batch: images at most that go through the model at once.
+    """
+    if not isinstance(model, ConVit) or labels.ndim > 1:
+        return []
+    numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
+    at_once = min(loader.evaluation_batch, micro_batch or loader.evaluation_batch)
+
+    @torch.inference_mode()
+    def top1() -> float:
+        with evaluated(model), autocast(loader.recipe, loader.device):
+            correct = sum(
+                int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
+                for some in numbers.split(at_once)
+            )
+        return 100 * correct / len(numbers)
+
+    depth, whole, found = model.local_up_to_layer, top1(), []
+    for layers in sorted({max(1, round(share * depth)) for share in (0.3, 0.5, 1.0)}):
+        for term in ("content", "position"):
+            with leaving_out(model, term, layers):
+                found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1(), top1_whole=whole))
+    return found

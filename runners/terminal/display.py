@@ -13,7 +13,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import count, printable
-from vitinit.runners.basics.setting import Event, Unfinished
+from vitinit.runners.basics.setting import Unfinished
 from vitinit.runners.one_run.claims import Progress
 
 
@@ -55,25 +55,17 @@ class Display:
         self._all = self._bar.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
 
-    def event(self, event: Event) -> None:
-        """A run says something."""
-        run_id, row = event.run_id, event.epoch
-        if event.trouble:
-            if event.tracker not in self._failed_trackers:
-                self._failed_trackers |= {event.tracker} - {""}
-                self._say_of(run_id, event.trouble, "yellow")
-        elif event.resumed:
-            self._say_of(run_id, f"goes on from {event.resumed}")
-        elif row:
-            epochs = self._cells[run_id].spec.recipe.epochs
-            self.progress(run_id, Progress.of(row, epochs))
-
-    def progress(self, run_id: str, progress: Progress) -> None:
-        """A run has come so far."""
-        if progress.epoch:
-            self._before.setdefault(run_id, (progress.epoch - 1) / progress.epochs)
-            self._share[run_id] = progress.epoch / progress.epochs
-            self._update(f"{self._cells[run_id].describe()}: {progress.describe()}")
+    def event(self, run_id: str, event: Progress | str) -> None:
+        """A run says something, or has come so far."""
+        if isinstance(event, str):
+            topic = event.partition(":")[0]
+            if topic not in self._failed_trackers:
+                self._failed_trackers |= {topic} if topic.startswith("tracker ") else set()
+                self._say_of(run_id, event, "yellow")
+        elif event.epoch:
+            self._before.setdefault(run_id, (event.epoch - 1) / event.epochs)
+            self._share[run_id] = event.epoch / event.epochs
+            self._update(f"{self._cells[run_id].describe()}: {event.describe()}")
 
     def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
         """A run is recorded, or has ended here without a record."""

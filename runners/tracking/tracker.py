@@ -1,11 +1,16 @@
-"""Base class of trackers: they are told what a run measures, epoch by epoch."""
+"""Base class and registry of trackers: they are told what a run measures, epoch by epoch. Imports no libraries."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal
+
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import Registry, concrete
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,19 @@ class Tracker(ABC):
     @abstractmethod
     def close(self, status: Literal["done", "failed", "stopped"]) -> None:
         """End the session; a stopped run goes on in another one."""
+
+
+REGISTRY: Registry[type[Tracker]] = Registry("tracker", (__package__,), accepts=concrete(Tracker), collect=True)
+
+
+def checked(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of trackers, each once.
+
+    Raises:
+        VitinitError: there is no such tracker, or its library is not installed.
+    """
+    found = {REGISTRY.get(name).name: REGISTRY.get(name).library for name in names}
+    for name, library in found.items():
+        if library and find_spec(library) is None:
+            raise VitinitError(f"--track {name} needs the library {library}: pip install {library}")
+    return tuple(found)

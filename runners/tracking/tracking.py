@@ -10,9 +10,8 @@ from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
 from vitinit.initializers.errors import cause, plain
-from vitinit.runners.basics.setting import Event, Setting
-from vitinit.runners.tracking.registry import REGISTRY
-from vitinit.runners.tracking.tracker import TrackedRun, Tracker
+from vitinit.runners.basics.setting import Setting
+from vitinit.runners.tracking.tracker import REGISTRY, TrackedRun, Tracker
 
 
 class Tracking:
@@ -21,18 +20,16 @@ class Tracking:
     Args:
         cell: the run.
         setting: where its records go.
-        on_event: told once, in an event with `trouble`, that a tracker has failed.
+        report: told, in one line, that a tracker has failed.
     """
 
-    def __init__(self, cell: Cell, setting: Setting, on_event: Callable[[Event], None]) -> None:
-        self.cell, self.setting, self.on_event = cell, setting, on_event
+    def __init__(self, cell: Cell, setting: Setting, report: Callable[[str], None]) -> None:
+        self.cell, self.setting, self.report = cell, setting, report
         self.trackers: dict[str, Tracker | None] = dict.fromkeys(setting.track)
 
-    def event(self, event: Event) -> None:
-        """Write the epoch and the probes that an event holds."""
-        row, spec = event.epoch, self.cell.spec
-        if row is None:
-            return
+    def epoch(self, row: EpochRow, probe: Probe | None) -> None:
+        """Write an epoch, and the probe after it."""
+        spec = self.cell.spec
         for name, tracker in list(self.trackers.items()):
             with self._safely(name):
                 if tracker is None:
@@ -40,7 +37,7 @@ class Tracking:
                     folder = self.setting.root / self.setting.study / "tracking" / name
                     run = TrackedRun(spec.run_id, self.setting.study, folder, config, row.epoch)
                     tracker = self.trackers[name] = REGISTRY.get(name)(run)
-                tracker.log(row.epoch, values(row, event.probe, spec.dataset.evaluate_on))
+                tracker.log(row.epoch, values(row, probe, spec.dataset.evaluate_on))
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:
         """Close all trackers, once; without an `outcome` the run was stopped."""
@@ -56,8 +53,7 @@ class Tracking:
             yield
         except (Exception, SystemExit) as error:  # libraries and networks raise anything
             del self.trackers[name]
-            text = f"tracker {name} failed, and the run goes on without it: {plain(cause(error), 300)}"
-            self.on_event(Event(self.cell.run_id, trouble=text, tracker=name))
+            self.report(f"tracker {name} failed, and the run goes on without it: {plain(cause(error), 300)}")
 
 
 def values(row: EpochRow, probe: Probe | None, split: str) -> dict[str, float]:

@@ -29,8 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.machine import several, usable_cores
-from vitinit.runners.basics.stop import BrokenDevice, Stop, Stopped
+from vitinit.runners.basics.environment import several, usable_cores
+from vitinit.runners.basics.setting import BrokenDevice, Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import logging
 import math
 import time
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from timm.scheduler import create_scheduler_v2
 from timm.utils import ModelEmaV3
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from vitinit.benchmark.metrics.registry import main_metric
+from vitinit.benchmark.image_files.arrays import IGNORED
+from vitinit.benchmark.metrics.registry import fitting, main_metric
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.spec import ADAMW, Recipe
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive
 from vitinit.runners.basics.environment import tensor_floats
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.training.compiled import compiled
 from vitinit.runners.training.distributed import ALONE, World
-from vitinit.runners.training.scoring import Scored, Scores, training_loss
 
 # A recipe of one epoch has a schedule that does nothing, and no user has to know.
 logging.getLogger("timm.scheduler.cosine_lr").setLevel(logging.ERROR)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Types of the precisions that are torch's autocast."""
+POSITION = "epoch", "step", "epoch_seconds", "correct"
+"""Attributes of a `Training` that are plain values."""
 
 
 class Diverged(VitinitError):
@@ -88,18 +92,9 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
-        return {
-            "ema": self.ema.module.state_dict() if self.ema else None,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scaler": self.scaler.state_dict(),
-            "epoch": self.epoch,
-            "step": self.step,
-            "loss_sum": self.loss_sum,
-            "epoch_seconds": self.epoch_seconds,
-            "history": [row.model_dump() for row in self.history],
-            "correct": self.correct,
-        }
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        values = {name: getattr(self, name) for name in POSITION}
+        return {**parts, **values, "loss_sum": self.loss_sum, "history": [row.model_dump() for row in self.history]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up the training where `state_dict` was called.
@@ -107,16 +102,17 @@ class Training:
         Raises:
             ValueError, KeyError, TypeError, RuntimeError: this is not the state of such a training.
         """
-        self.model.load_state_dict(state["model"])
-        if self.ema:
-            self.ema.module.load_state_dict(state["ema"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scaler.load_state_dict(state["scaler"])
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+        for name, part in self._parts().items():
+            part.load_state_dict(state[name])
+        for name in POSITION:
+            setattr(self, name, state[name])
         self.loss_sum.copy_(state["loss_sum"])
-        self.epoch_seconds = float(state["epoch_seconds"])
         self.history = [EpochRow.model_validate(row) for row in state["history"]]
-        self.correct = state["correct"]
+
+    def _parts(self) -> dict[str, Any]:
+        """Return all that has a state of its own."""
+        parts = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        return {**parts, "ema": self.ema.module} if self.ema else parts
 
 
 def train(
@@ -236,6 +232,95 @@ def update(
         training.ema.set(model)  # the average begins with the weights after the first step
     elif training.ema:
         training.ema.update(model)
+
+
+@contextmanager
+def compiled(model: nn.Module, wanted: bool) -> Iterator[nn.Module]:
+    """Yield the model for forward passes: compiled if wanted, with the model's own parameters; else the model itself.
+
+    Raises:
+        VitinitError: it cannot be compiled as a whole.
+    """
+    if not wanted:
+        yield model
+        return
+    from torch._dynamo.exc import TorchDynamoException
+
+    torch.compiler.reset()  # dynamo compiles eight shapes in a process, and nothing after them
+    try:
+        # fallback_random: dropout draws what it draws without torch.compile, from the seeds of `train`
+        yield torch.compile(model, dynamic=False, fullgraph=True, options={"fallback_random": True})  # type: ignore[misc]
+    except TorchDynamoException as error:
+        cause = plain(str(error), 300)
+        raise VitinitError(
+            f"torch.compile cannot compile {type(model).__name__}: {cause}; without --compile it trains"
+        ) from error
+
+
+def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    """Mean cross-entropy of a batch, or of a part of one.
+
+    Of masks it is the mean over all pixels, in which those that are `IGNORED` count as 0: parts of a batch, weighted by
+    their images, then add up to the whole.
+
+    Args:
+        logits: B x classes, or B x S x S x classes.
+        targets: labels, int64, B, or shares of classes, B x classes; or masks, uint8, B x S x S.
+        label_smoothing: 0 is none.
+    """
+    if targets.ndim < 3:
+        return F.cross_entropy(logits, targets, label_smoothing=label_smoothing)
+    # pixels are in a row, as labels are: on a GPU, a sum over images is not the same twice
+    pixels, labels = logits.flatten(0, 2), targets.flatten().long()
+    summed = F.cross_entropy(pixels, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=label_smoothing)
+    return summed / targets.numel()
+
+
+class Scored(NamedTuple):
+    """Scores on all held-out images."""
+
+    metrics: dict[str, float]
+    """By name, the loss among them."""
+    correct: str | None = None
+    """Images that are classified correctly, as `RunRecord.correct` has them; None of masks."""
+
+
+class Scores:
+    """All metrics of held-out images, batch by batch.
+
+    Args:
+        device: of the batches.
+        classes: how many there are.
+        dense: the targets are masks, of which each pixel counts as an image.
+        last: after the last epoch, where some are measured that are not before.
+    """
+
+    def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
+        self.dense, self.metrics = dense, fitting(classes, dense, last)
+        nothing = torch.zeros(0, classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
+        self.sums = [each.sums(*nothing) for each in self.metrics]
+        self.correct = [torch.zeros(0, dtype=torch.bool, device=device)]
+
+    def add(self, logits: Tensor, targets: Tensor) -> None:
+        """Count a batch."""
+        if self.dense:
+            logits, targets = logits.flatten(0, -2), targets.flatten().long()
+            targets = targets.masked_fill(targets == IGNORED, -100)
+        else:
+            self.correct.append(logits.argmax(-1) == targets)
+        for sums, metric in zip(self.sums, self.metrics, strict=True):
+            sums += metric.sums(logits, targets)
+
+    def over(self, world: World) -> Scored:
+        """Return the metrics of all images of all processes."""
+        all_sums = world.sum(torch.cat(self.sums)).cpu().split([len(sums) for sums in self.sums])
+        values: dict[str, float] = {}
+        for sums, metric in zip(all_sums, self.metrics, strict=True):
+            values |= metric.values(sums)
+        if self.dense:
+            return Scored(values)
+        images = np.concatenate(world.gather(torch.cat(self.correct).cpu().numpy()))  # parts are in order of rank
+        return Scored(values, base64.b64encode(np.packbits(images).tobytes()).decode())
 
 
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:

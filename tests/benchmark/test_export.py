@@ -11,7 +11,7 @@ from stored_records import failed, record, skipped
 from typer.testing import CliRunner
 
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.cli.store import store_app
+from vitinit.runners.cli.records import store_app
 
 EVIL = '\x1b]0;owned\x07\x1b[2J[red]x[/red]\r\n\u202etxt, "quoted" \\begin{x} %&_'
 

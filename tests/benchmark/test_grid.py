@@ -13,7 +13,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.settings import named_fields
 from vitinit.benchmark.spec import InitializerSpec, RunSpec
-from vitinit.runners.launching.choose import fixed_values, matches
+from vitinit.runners.launching.watch import fixed_values, matches
 
 GRID = """
 title: swept

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.store import store_app
+from vitinit.runners.cli.records import store_app
 
 RUN = record(1, weights="0" * 64)
 MODEL, LAST = RUN.spec.model, RUN.spec.recipe.epochs

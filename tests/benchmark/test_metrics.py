@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vitinit.benchmark.metrics import registry
 from vitinit.runners.training.distributed import ALONE
-from vitinit.runners.training.scoring import Scores
+from vitinit.runners.training.train import Scores
 
 CLASSES = 8
 OURS = {"loss", "top1", "top5", "calibration_error", "class_accuracy", "miou"}

@@ -26,7 +26,7 @@ from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
 from vitinit.benchmark.records.store import Layout, Store, at_seed_0
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.store import store_app
+from vitinit.runners.cli.records import store_app
 
 RUN = record().run_id
 CHANGED = "the digest does not match: damaged, or changed after it was written"

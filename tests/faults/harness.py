@@ -23,9 +23,9 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.setting import Event, Execution, Setting
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Execution, Setting, Stop
 from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.one_run.claims import Progress
 from vitinit.runners.training import train
 
 ALL = os.environ.get("FAULTS") == "all"
@@ -108,7 +108,7 @@ class Kill:
         return Kill(moment, dice.randint(1, MOMENTS[moment]))
 
 
-def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable[[Event], object]) -> int:
+def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable[[Progress | str], object]) -> int:
     """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
     process = FORKS.Process(target=_attempt, args=(cell, where, kill, *on_event))
     process.start()
@@ -120,7 +120,7 @@ def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Cal
     return process.exitcode
 
 
-def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable[[Event], object]) -> None:
+def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable[[Progress | str], object]) -> None:
     if kill:
         _arm(kill)
     carry_out(cell, where, Stop(), *on_event)
@@ -171,13 +171,12 @@ def _opened(descriptor: int) -> str:
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
-def stopped_after(epoch: int, cell: Cell, where: Setting, hear: Callable[[Event], object] = lambda event: None) -> None:
+def stopped_after(epoch: int, cell: Cell, where: Setting) -> None:
     """Carry out a run in this process until so many epochs are done."""
     stop = Stop()
 
-    def on_event(event: Event) -> None:
-        hear(event)
-        if event.epoch and event.epoch.epoch == epoch:
+    def on_event(event: Progress | str) -> None:
+        if isinstance(event, Progress) and event.epoch == epoch:
             stop.request("a test")
 
     assert carry_out(cell, where, stop, on_event).status == "stopped"
@@ -188,9 +187,9 @@ def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
 
 
-def kill_after_an_epoch(event: Event) -> None:
+def kill_after_an_epoch(event: Progress | str) -> None:
     """End the process of a run, as nothing can handle."""
-    if event.epoch:
+    if isinstance(event, Progress):
         os.kill(os.getpid(), signal.SIGKILL)
 
 

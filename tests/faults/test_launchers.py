@@ -16,7 +16,7 @@ from tests.held import HELD, HOLD
 from tests.processes import FORKS, PATIENCE, alive, children, fresh, grandchildren, start, until
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching.inline import Inline
+from vitinit.runners.launching.inline import inline
 from vitinit.runners.launching.work import Queue, Work, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
@@ -179,7 +179,7 @@ def _race(folder: Path, number: int, start, finished) -> None:
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))
     start.wait()
-    finished.put(work(Queue(Work(tuple(runs), setting(folder / "results"))), Inline(), display).finished)
+    finished.put(work(Queue(Work(tuple(runs), setting(folder / "results"))), inline, display).finished)
 
 
 def race(folder: Path, launchers: int) -> int:

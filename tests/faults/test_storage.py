@@ -15,7 +15,7 @@ from tests.faults.harness import assert_same, cells, finish, setting, thorough
 from tests.processes import FORKS, PATIENCE, call
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
 pytestmark = pytest.mark.long
@@ -37,9 +37,9 @@ def _carry_out(cell, where, fault, said) -> None:
     """Carry out a run to which something happens after its first epoch; what it says goes to the queue."""
 
     def on_event(event) -> None:
-        if event.trouble:
-            said.put(event.trouble)
-        if event.epoch and event.epoch.epoch == 1:
+        if isinstance(event, str):
+            said.put(event)
+        elif event.epoch == 1:
             fault(where)
 
     try:

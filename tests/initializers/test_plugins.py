@@ -33,7 +33,6 @@ from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.registry import Initializer, Job, register
 
 
 @register

@@ -10,8 +10,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.environment import code
-from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Execution, Setting, Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from tests.processes import FORKS, PATIENCE
-from vitinit.runners.basics.stop import SIGNALS
+from vitinit.runners.basics.setting import SIGNALS
 
 
 class Died:

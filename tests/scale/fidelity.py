@@ -22,7 +22,7 @@ from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import code, environment
 from vitinit.runners.loaders import make_loader
-from vitinit.runners.one_run.run import PROBE_IMAGES
+from vitinit.runners.one_run.carry_out import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"
 SEEDS = (0, 1, 2)

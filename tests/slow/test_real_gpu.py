@@ -12,9 +12,8 @@ from tests.faults.harness import assert_same, attempt, cell_of, cells, finish, k
 from tests.random_images import beton, random_data
 from vitinit.benchmark.image_files.beton import ffcv_missing
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.basics.machine import lacks_compiler
-from vitinit.runners.basics.setting import Execution
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.environment import lacks_compiler
+from vitinit.runners.basics.setting import Execution, Stop
 from vitinit.runners.loaders import make_loader
 from vitinit.runners.one_run.carry_out import carry_out
 

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from vitinit.slurm import jobs, profiles, task
-from vitinit.slurm.errors import SlurmError
-from vitinit.slurm.jobs import JobEnd, Queued
+from vitinit.initializers.errors import VitinitError
+from vitinit.slurm import jobs, profiles
+from vitinit.slurm import submit as task
+from vitinit.slurm.jobs import JobEnd, Queued, SlurmError
 from vitinit.slurm.profiles import Profile, load
 from vitinit.slurm.submit import ignored_variables, max_array_size, script, submit
 
@@ -128,7 +129,7 @@ qos:
         "parallel: 3": "parallel is gone; write jobs: N",
         "runs_per_job: 3": "runs_per_job is gone; write nothing",
     }.items():
-        with pytest.raises(SlurmError, match=said):
+        with pytest.raises(VitinitError, match=said):
             from_text(wrong)
     for written, limit in {"90": 5400, "3:01": 181, "1-1:30": 91800, "0:150:00": 9000, "2-0": 172800}.items():
         assert profiles.seconds(from_text(f"time: {written}").time) == limit

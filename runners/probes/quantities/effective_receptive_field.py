@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from vitinit.initializers.attention import evaluated
-from vitinit.runners.probes.blocks import blocks_of, patch_tokens
-from vitinit.runners.probes.registry import Seen, probe
+from vitinit.runners.probes.registry import Seen, blocks_of, patch_tokens, probe
 
 RECEPTIVE_FIELD_IMAGES = 4
 """As many of the probe's images as gradients are taken of."""

@@ -22,7 +22,7 @@ from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.crop_and_flip import crop_and_flip
+from vitinit.runners.augmentation.mixing import crop_and_flip
 from vitinit.runners.loaders import make_loader
 
 CPU = torch.device("cpu")

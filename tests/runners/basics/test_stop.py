@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from vitinit.runners.basics.stop import Stop, on_signals
+from vitinit.runners.basics.setting import Stop, on_signals
 
 NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 

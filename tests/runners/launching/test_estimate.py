@@ -11,7 +11,7 @@ from tests.processes import ROOT
 from tests.runners.small_run import altered
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics import environment, machine
+from vitinit.runners.basics import environment
 
 CPUINFO = "vendor_id\t: V\ncpu family\t: 6\nmodel\t\t: 7\nmodel name\t: A\nstepping\t: 1\nflags\t\t: fpu\n\n"
 CASES = yaml.safe_load(Path(__file__).with_name("estimates.yaml").read_text(encoding="utf-8"))
@@ -24,7 +24,7 @@ def test_records_of_the_same_work_on_the_same_processor_tell_the_time(here, monk
     """One record took 30 s; the other 60 s, but was not of this work or not of this machine."""
     (tmp_path / "cpuinfo").write_text(CPUINFO)
     monkeypatch.setattr(environment, "CPUINFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(machine, "GPU_FILES", ())
+    monkeypatch.setattr(environment, "GPU_FILES", ())
     records = Store(ROOT / "results/reference").read("small").done
     digits = [cell for cell in grid.load("small").cells if cell.spec.dataset.name == "digits"]
     for cell, took, changes in zip(digits, (30, 60), ({}, differs), strict=False):

@@ -21,17 +21,14 @@ from tests.runners import job
 from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
-from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.setting import End, Event, Execution, Setting, Unfinished
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import End, Execution, Setting, Stop, Unfinished
 from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.inline import Inline
-from vitinit.runners.launching.local import Local
+from vitinit.runners.launching.inline import inline
 from vitinit.runners.launching.watch import View, look
-from vitinit.runners.launching.work import Queue, Work, in_order, work
+from vitinit.runners.launching.work import Queue, Work, in_order, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.outcome import failure
@@ -55,7 +52,7 @@ def test_a_run_that_came_free_is_carried_out(setting: Setting) -> None:
             claims.bury(folder, claims.last(folder))
 
     out = io.StringIO()
-    tally = work(Queue(Work(tuple(cells), setting)), Inline(), OwnerGoes(Console(file=out, width=200)))
+    tally = work(Queue(Work(tuple(cells), setting)), inline, OwnerGoes(Console(file=out, width=200)))
     assert tally.finished == 2
     assert "2/2 done, 0 s left" in out.getvalue()
 
@@ -123,11 +120,8 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     out = io.StringIO()
     with Display(Console(file=out, width=200)) as display:
         display.begin([cell])
-        display.event(Event(cell.run_id, resumed="epoch 9, step 0"))
         clock[0] += 100
-        display.event(
-            Event(cell.run_id, epoch=EpochRow(epoch=9, train_loss=1.0, lr=0.1, seconds=100.0, test_top1=10.0))
-        )
+        display.event(cell.run_id, claims.Progress(epoch=9, epochs=10))
         display.end(Unfinished(cell.run_id, "stopped", "a test"))
     assert "0/1 done, 1 min 40 s left" in out.getvalue()
 
@@ -162,9 +156,9 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     monkeypatch.syspath_prepend(tmp_path)
     cell = Cell("hangs", spec(method=InitializerSpec(name="hangs:Hangs", params={"launcher": os.getpid()})))
     out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint_minutes=0.0)
-    local = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
+    first = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
-        work(Queue(Work((cell,), local)), Local(1), Display(Console(file=out, width=200)))
+        work(Queue(Work((cell,), first)), local, Display(Console(file=out, width=200)))
     except KeyboardInterrupt:
         stopped = True
     assert stopped
@@ -199,7 +193,7 @@ def _terminated(how: int) -> None:
 def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, tmp_path, how, why):
     cell, out = Cell("small", spec()), io.StringIO()
     told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
-    tally = work(Queue(Work((cell,), told)), Local(1), Display(Console(file=out, width=200)))
+    tally = work(Queue(Work((cell,), told)), local, Display(Console(file=out, width=200)))
     assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
     assert f"stopped, {why}  {cell.run_id[:8]}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None

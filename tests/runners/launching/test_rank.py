@@ -14,7 +14,7 @@ from tests.runners.small_run import tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.runners.launching import rank
+from vitinit.runners.cli import rank
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -38,7 +38,6 @@ BASE = """
 from typing import ClassVar
 import torch
 from vitinit.initializers.bases.kaiming_uniform import KaimingUniform
-from vitinit.initializers.registry import register
 
 @register
 class Half(KaimingUniform):
@@ -89,7 +88,7 @@ def test_an_edited_method_or_base_is_another_study(method: str, base: str | None
 
 def test_the_base_is_that_of_all_rows(tmp_path: Path, quick) -> None:
     plain, named = (
-        [cell.spec for cell in quick("mimetic", base).of([0]).cells]
+        [cell.spec for cell in grid.load(str(quick("mimetic", base).grid), [0]).cells]
         for base in (None, "{name: trunc_normal, std: 0.1}")
     )
     assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3

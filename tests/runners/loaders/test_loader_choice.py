@@ -12,7 +12,8 @@ from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.loaders import choice, open_data
+from vitinit.runners import loaders
+from vitinit.runners.loaders import open_data
 
 CPU = torch.device("cpu")
 DIGITS = DatasetSpec(name="digits")
@@ -22,9 +23,9 @@ DIGITS = DatasetSpec(name="digits")
 def test_auto_keeps_in_memory_what_takes_a_quarter_of_it_or_of_all_runs_half(monkeypatch, tmp_path, runs, share):
     data = load(DIGITS, 8, tmp_path)
     size = data.train.images.nbytes + data.held_out.images.nbytes
-    monkeypatch.setattr(choice, "device_memory", lambda device: share * size)
+    monkeypatch.setattr(loaders, "device_memory", lambda device: share * size)
     assert isinstance(open_data(DIGITS, 8, tmp_path, runs=runs), Data)
-    monkeypatch.setattr(choice, "device_memory", lambda device: share * size - 1)
+    monkeypatch.setattr(loaders, "device_memory", lambda device: share * size - 1)
     assert isinstance(open_data(DIGITS, 8, tmp_path, "resident", runs=runs), Data)
     monkeypatch.setitem(sys.modules, "ffcv", None)
     with pytest.raises(VitinitError, match="digits at 8 px has .* of memory.*: FFCV is not installed; .*apt-get"):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import PATIENCE, until
 from vitinit.benchmark.records.record import EpochRow
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.one_run import claims
 
 FORK = multiprocessing.get_context("fork")

@@ -17,14 +17,12 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.setting import Setting
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Setting, Stop
 from vitinit.runners.launching import cluster
-from vitinit.runners.launching.inline import in_turn, shared
-from vitinit.runners.one_run import lost
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import train
 from vitinit.runners.training.distributed import joined
+from vitinit.slurm import jobs as slurm_jobs
 
 NOWHERE = "xpu"
 """Kind of accelerator that is not here."""
@@ -78,10 +76,9 @@ def test_an_index_out_of_range_on_the_device_is_an_error_of_the_run(tmp_path, br
     """The device of the process is lost with it: the next run of the process does not begin."""
     where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
     breaks(3, "CUDA error: device-side assert triggered")
-    ends = in_turn(cells, where, Stop())
-    assert isinstance(next(ends), FailureRecord)
+    assert isinstance(carry_out(cells[0], where, Stop()), FailureRecord)
     with pytest.raises(gpu.BrokenDevice):
-        next(ends)
+        carry_out(cells[1], where, Stop())
     assert Store(where.root).read(where.study).failed.keys() == {cells[0].run_id}
 
 
@@ -100,7 +97,7 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
     for name, value in job.JOB.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
-    monkeypatch.setattr(lost.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(slurm_jobs.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(cluster, "_work", lambda *_: refuse(torch.device(NOWHERE)))
     with pytest.raises(SystemExit) as end:
         cluster.work_in_job(job.written(tmp_path))
@@ -117,7 +114,8 @@ def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
         train.update = at_call(3, train.update, lose)
     with joined("cpu") as world:
         try:
-            list(in_turn(cells, replace(where, execution=shared(where.execution, world)), Stop(), world=world))
+            for cell in cells:
+                carry_out(cell, where, Stop(), world=world)
         except gpu.BrokenDevice as error:
             return [str(error)]
     return []
@@ -146,10 +144,10 @@ def fail(cells: list[Cell], where: Setting) -> None:
     if os.environ["RANK"] == "1":
         datasets.load = at_call(1, datasets.load, lambda: (_ for _ in ()).throw(OSError("no such file")))
     with joined("cpu") as world:
-        where = replace(where, execution=shared(where.execution, world))
-        for end in in_turn(cells, where, Stop(), world=world):
-            assert isinstance(end, FailureRecord)
-            if end.run_id == cells[2].run_id and world.rank == 1:
+        where = replace(where, execution=replace(where.execution, processes=world.size))
+        for cell in cells:
+            assert isinstance(carry_out(cell, where, Stop(), world=world), FailureRecord)
+            if cell == cells[2] and world.rank == 1:
 
                 def out_of_memory() -> None:
                     raise torch.OutOfMemoryError("no memory left")

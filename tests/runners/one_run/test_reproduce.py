@@ -12,7 +12,6 @@ import pytest
 from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.stop import Stopped
 from vitinit.runners.one_run.reproduce import _leaves, compare, execution, repeat
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -39,8 +38,8 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
 
 def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
     display = MagicMock()
-    display.event = lambda event: event.epoch and os.kill(os.getpid(), signal.SIGTERM)
-    with pytest.raises(Stopped):
+    display.event = lambda run_id, event: os.kill(os.getpid(), signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
         repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, display)
     assert Store(tmp_path / "out").outcome("tiny", recorded.run_id) is None
     again = repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, MagicMock())

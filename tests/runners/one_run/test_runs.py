@@ -15,8 +15,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.runners.basics.environment import set_flags
-from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.setting import Execution, Setting, Stop
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 
@@ -58,7 +57,7 @@ def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tm
     folder = claims.folder(where.root, "faults", cell.run_id)
 
     def taken_over(event):
-        if event.epoch and event.epoch.epoch == cell.spec.recipe.epochs:
+        if event.epoch == cell.spec.recipe.epochs:
             (folder / "claim-2.json").write_text(claims.UNKNOWN.model_dump_json())
 
     end = carry_out(cell, where, Stop(), taken_over)

@@ -10,11 +10,10 @@ from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.machine import lacks_compiler
-from vitinit.runners.basics.setting import Execution, check_execution
-from vitinit.runners.basics.stop import Stop
+from vitinit.runners.basics.environment import lacks_compiler
+from vitinit.runners.basics.setting import Execution, Stop, check_execution
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.training.compiled import compiled
+from vitinit.runners.training.train import compiled
 
 needs_compiler = pytest.mark.skipif(bool(lacks_compiler("cpu")), reason="no compiler here: apt-get install g++")
 COMPILED = Execution("cpu", 1, "inline", compiled=True)

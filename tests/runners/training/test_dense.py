@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
 from vitinit.benchmark.spec import Recipe
-from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training.distributed import ALONE
-from vitinit.runners.training.scoring import Scores, training_loss
+from vitinit.runners.training.train import Scores, training_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

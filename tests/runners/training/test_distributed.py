@@ -12,9 +12,8 @@ from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, check_execution
-from vitinit.runners.basics.stop import Stop
-from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.basics.setting import Execution, Stop, check_execution
+from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training import distributed, train
 from vitinit.runners.training.distributed import ALONE, Failed, World, joined
 from vitinit.runners.training.train import Training, update

@@ -22,7 +22,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
-from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training.train import Training, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")

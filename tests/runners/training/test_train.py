@@ -18,7 +18,7 @@ from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
-from vitinit.runners.loaders.resident import ResidentLoader
+from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train, update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
