@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import stat
 from pathlib import Path
 
@@ -21,11 +20,7 @@ def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
     Raises:
         OSError: it is no such file, or cannot be read.
     """
-    if not links and path.is_symlink():
-        raise OSError(errno.ELOOP, "a link", path)
-    how = os.O_NONBLOCK | (0 if links else os.O_NOFOLLOW)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | how)) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            raise OSError(errno.EINVAL, f"no regular file of at most {most:,} bytes", path)
-        return file.read()
+    status = path.stat() if links else path.lstat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+        raise OSError(errno.EINVAL, f"no regular file of at most {most:,} bytes", path)
+    return path.read_bytes()

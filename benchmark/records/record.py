@@ -421,7 +421,7 @@ def seal(body: bytes) -> bytes:
     return content + _MARK + _digest(content) + _END
 
 
-def unseal(data: bytes, where: str = "") -> bytes:
+def unseal(data: bytes) -> bytes:
     """Return a JSON document without its digest, if it has one.
 
     Raises:
@@ -429,7 +429,7 @@ def unseal(data: bytes, where: str = "") -> bytes:
     """
     content, mark, end = data.rpartition(_MARK)
     if mark and end != _digest(content) + _END:
-        raise VitinitError(f"{where}the digest does not match: damaged, or changed after it was written")
+        raise VitinitError("the digest does not match: damaged, or changed after it was written")
     return content + b"\n}\n" if mark else data
 
 

@@ -270,7 +270,7 @@ def _read(path: Path) -> Outcome:
     try:
         data = read(path)
     except OSError as error:
-        absent = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENXIO, errno.EINVAL)
+        absent = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL)
         raise (VitinitError if absent else Unreadable)(f"cannot be read: {error.strerror or error}") from None
     outcome = from_bytes(data)
     if path.name != _name(outcome.run_id, outcome.status):
@@ -300,12 +300,17 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     Raises:
         VitinitError: it cannot be read, or does not hold what it is to.
     """
+    if not os.path.lexists(path):
+        return None
+    with os_errors(f"cannot read {path}"):
+        content = read(path)
     try:
-        with os_errors(f"cannot read {path}"):
-            return kind.model_validate_json(unseal(read(path), f"{path}: ")) if os.path.lexists(path) else None
+        return kind.model_validate_json(unseal(content))
     except ValidationError as error:
         why = str(explain(error, "")).removeprefix(": ")
-        raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}") from None
+    except VitinitError as error:
+        why = str(error)
+    raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}")
 
 
 def write_model(path: Path, content: Frozen) -> None:

@@ -214,8 +214,9 @@ def take(
             if run_id in here:
                 if different := compare(here[run_id], record).different:
                     left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
-            elif not (known := source_of(record.environment.get("commit"))) or known != record.environment.get(
-                "source"
+            elif not (known := source_of(record.environment.get("commit"))) or (
+                # what the hash is over has changed since: of a clean tree the commit tells
+                record.environment.get("dirty", True) and known != record.environment.get("source")
             ):
                 left.append(f"run {run_id} of {study}: its code is no commit of this repository")
             else:

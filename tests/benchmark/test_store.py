@@ -30,6 +30,7 @@ from vitinit.runners.cli.records import store_app
 
 RUN = record().run_id
 CHANGED = "the digest does not match: damaged, or changed after it was written"
+NOT_REGULAR = "cannot be read: no regular file of at most 67,108,864 bytes"
 
 
 def check(root: Path) -> tuple[int, list[str]]:
@@ -51,9 +52,9 @@ def check(root: Path) -> tuple[int, list[str]]:
             lambda path: path.write_text(json.dumps(json.loads(WHOLE))),
             "has no digest: cut short, or not written by vitinit",
         ),
-        (Path.mkdir, "cannot be read: Is a directory"),
-        (lambda path: path.symlink_to("missing"), "cannot be read: a link"),
-        (os.mkfifo, "cannot be read: no regular file of at most 67,108,864 bytes"),
+        (Path.mkdir, NOT_REGULAR),
+        (lambda path: path.symlink_to("missing"), NOT_REGULAR),
+        (os.mkfifo, NOT_REGULAR),
     ],
 )
 def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_one(
@@ -241,7 +242,13 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
     files.write_layout("small", both)
     assert path.stat().st_ino == before, "nothing to put down"
     path.write_bytes(path.read_bytes().replace(b"Two", b"Won"))
-    assert check(tmp_path) == (1, [f"invalid: {path}: {CHANGED}", f"0 valid records, 1 invalid file in {tmp_path}"])
+    assert check(tmp_path) == (
+        1,
+        [
+            f"invalid: {path}: does not hold the rows and contrasts of a grid: {CHANGED}",
+            f"0 valid records, 1 invalid file in {tmp_path}",
+        ],
+    )
     for content in (b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff"):
         path.write_bytes(content)
         with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
@@ -264,15 +271,16 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     monkeypatch.setattr("vitinit.runners.basics.environment.source_of", {"home": "known"}.get)
     known = {"commit": "home", "source": "known"}
     there, wrong, new = Store(tmp_path / "there"), record(1, weights="0" * 64), record(2, environment=known)
-    for run in (wrong, new, record(3, environment={**known, "source": "changed"})):
+    older = record(4, environment={**known, "source": "by the rule of then", "dirty": False})
+    for run in (wrong, new, older, record(3, environment={**known, "source": "changed"})):
         there.write(run)
     os.mkfifo(there.root / "small" / f"{RUN}.json")
     command = ["import", str(there.root), "--results", str(study.parent)]
     done = CliRunner().invoke(store_app, command)
     assert done.output.splitlines() == [
-        "small: 1 run taken, 1 here already",
+        "small: 2 runs taken, 1 here already",
         f"left: {there.root}/small/{RUN}.json: cannot be read: no regular file of at most 67,108,864 bytes",
         f"left: run {wrong.run_id} of small is here with 1 other value",
         f"left: run {record(3).run_id} of small: its code is no commit of this repository",
     ]
-    assert Store(study.parent).read("small").done == {run.run_id: run for run in (record(1), new)}
+    assert Store(study.parent).read("small").done == {run.run_id: run for run in (record(1), new, older)}

@@ -12,6 +12,8 @@ import pytest
 from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
 from vitinit.benchmark.records.store import Store
+from vitinit.initializers.errors import VitinitError
+from vitinit.results import load
 from vitinit.runners.one_run.reproduce import _leaves, compare, execution, repeat
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
@@ -80,12 +82,21 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
     (tmp_path / "mischief.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     there = json.loads(recorded.spec.model_dump_json())
-    method = {"name": "placebo", "params": {"of": {"name": "placebo", "of": {"name": "mischief:Class"}}}}
-    record = altered(recorded, spec={**there, "method": method})
-    Store("results/local").write(record)
-    exit_code, _, error = vitinit("reproduce", record.run_id)
-    assert (exit_code, "--trust" in error, "mischief:Class" in error) == (2, True, True)
-    vitinit("show", record.run_id)
+    code = {"name": "mischief:Class", "params": {}}
+    named = {
+        "base": code,
+        "model": {"arch": "python", "python": "mischief:Class", "image_size": 8, "args": {}},
+        "dataset": {**there["dataset"], "name": f"mischief.py:Class@{'0' * 16}"},
+        "method": {"name": "placebo", "params": {"of": {"name": "placebo", "of": {"name": "mischief:Class"}}}},
+    }
+    for part, value in named.items():
+        record = altered(recorded, spec={**there, part: value})
+        Store("results/local").write(record)
+        exit_code, _, error = vitinit("reproduce", record.run_id)
+        assert (exit_code, "--trust" in error, ":Class" in error) == (2, True, True), part
+        with pytest.raises(VitinitError, match="trust=True"):
+            load(record.run_id, "results/local")
+        vitinit("show", record.run_id)
     assert not Path("executed").exists()
     exit_code, _, error = vitinit("reproduce", record.run_id, "--trust")
     assert (exit_code, Path("executed").exists()) == (1, True), error
