@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.tables.notes import without_record
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.initializers.errors import VitinitError, guarded
 
@@ -129,12 +128,8 @@ def lines(study: frame.Study) -> list[str]:
     text = template(
         "choice.txt.j2",
         study=study,
-        run=next(iter(study.contents.done.values())),
         fields=fields,
         choices=choices,
-        sign=-1 if study.lower_is_better else 1,
-        without_record=without_record(study),
-        quoted=repr,
     )
     return [line.rstrip() for line in text.splitlines()]
 

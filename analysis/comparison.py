@@ -247,14 +247,6 @@ def _pooled(study: Study, contrast: Contrast, column: str) -> dict[str, Any]:
     return {"std": std * math.hypot(*contrast.weights.values()), "df": df}
 
 
-def families(study: Study) -> dict[str, list[Comparison]]:
-    """Return the named comparisons that have a seed, by family."""
-    found: dict[str, list[Comparison]] = {}
-    for comparison in named(study).values():
-        found.setdefault(comparison.family, []).append(comparison)
-    return found
-
-
 def written(mean: float, low: float, high: float, digits: int = 2) -> str:
     """Write a difference for a cell of a table: `+2.20 [1.79, 2.60]`; without its interval where there is none."""
     interval = "" if math.isnan(low) else f" [{number(low, digits)}, {number(high, digits)}]"

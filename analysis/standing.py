@@ -134,8 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
     command.takes_results(parser)
     parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
-    args = parser.parse_args(arguments)
-    return guarded(lambda: _run(args))
+    return guarded(lambda: _run(parser.parse_args(arguments)))
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -16,7 +16,6 @@ from vitinit.analysis.choose import Choice, choose
 from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
 from vitinit.analysis.rows import own_bases, values_by_seed
 from vitinit.analysis.stats import Estimate
-from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
 from vitinit.analysis.text import number
@@ -30,7 +29,7 @@ class Facts:
         study.require_runs()
         self.study = study
         self.name = study.name
-        self.title = study.layout.title or study.name
+        self.bases = own_bases(study)
 
     def by_seed(self, row: str, column: str | None = None, epoch: int = 0) -> pd.Series[float]:
         """Return the scores of a cell by seed, in percent, after an epoch (0: the last)."""
@@ -94,11 +93,6 @@ class Facts:
         its = named(self.study).items()
         return [key for key, comparison in its if comparison.verdict and family in (None, comparison.family)]
 
-    @property
-    def method(self) -> list[str]:
-        """Sentences on interval, test, smallest detectable effect and check of the comparisons that the grid named."""
-        return method(self.study)
-
     def field(self, path: str, row: str | None = None, column: str | None = None, epoch: int | None = None) -> float:
         """Return a number of the records, averaged over runs, and over layers and heads where it is a list.
 
@@ -148,11 +142,6 @@ class Facts:
         table = build(self.study, self.name + ending, baseline=baseline, gain=gain)
         caption, _, text = to_markdown(table).partition("\n\n")
         return f"{text.strip()}\n\n<sub>{caption.strip()}</sub>"
-
-    @property
-    def bases(self) -> dict[str, str]:
-        """Return the row of the same base and model without a method, by row."""
-        return own_bases(self.study)
 
     @cached_property
     def chosen(self) -> tuple[list[str], list[Choice]]:

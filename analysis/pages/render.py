@@ -12,6 +12,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
+from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
 from vitinit.initializers.errors import VitinitError
@@ -93,6 +94,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     environment.globals |= {
         "detectable": detectable,
         "unnamed": unnamed,
+        "method": method,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None

@@ -8,7 +8,7 @@ from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, published_numbers, values_by_seed
 from vitinit.analysis.stats import LEAST_PAIRS
-from vitinit.analysis.tables.notes import about_runs, beside, compared_with, not_initialisation_alone, subject
+from vitinit.analysis.tables.notes import about_runs, beside, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
@@ -37,7 +37,7 @@ def accuracy(asked: Asked) -> Table:
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
     known: dict[str, Any] = {"baseline": asked.baseline, "pairs": pairs, "named": named(study), "plain": plain}
-    known |= {"bases": compared_with(compared) if compared else "", "baselines": baselines}
+    known |= {"compared": compared, "baselines": baselines}
     text = template("differences.txt.j2", study=study, **known)
     alone = not_initialisation_alone(study, compared.items())
     notes = [*text.splitlines(), *alone, *about_runs(study, cells), *beside(study, cells)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from vitinit.analysis.comparison import compare, families, named
+from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
@@ -24,7 +24,7 @@ def of_contrasts(table: Table) -> bool:
 
 def method(study: Study) -> list[str]:
     """Return sentences on interval, test, smallest detectable effect and check of what the grid names."""
-    return template("contrasts.txt.j2", study=study, families=families(study)).splitlines()
+    return template("contrasts.txt.j2", study=study, named=named(study).values()).splitlines()
 
 
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
@@ -44,7 +44,7 @@ def contrasts(asked: Asked) -> Table:
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in found)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {name: pair[1] for name, pair in study.pairs.items()}
-    explained = template("tested.txt.j2", families=families(study)).splitlines()
+    explained = template("tested.txt.j2", named=named(study).values()).splitlines()
     of = subject(study, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 

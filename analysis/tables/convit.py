@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import FOLDER, publication
 from vitinit.analysis.rows import Key, baselines_of, published_numbers, values_by_seed
-from vitinit.analysis.tables.notes import beside, compared_with, subject
+from vitinit.analysis.tables.notes import beside, subject
 from vitinit.analysis.tables.registry import TABLES
+from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.analysis.text import count
 
@@ -58,11 +59,7 @@ def gap(asked: Asked) -> Table:
                 if ours is not None and theirs is not None:  # divided by seed; one that only one side has gives NaN
                     gaps = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
                 cells[place, f"{row}: gap (%)"] = TableCell(gaps, signed=True)
-    notes = [
-        f"Gap: 100 ({study.measured} / {study.measured} of the base − 1), ours by seed, to {compared_with(bases)}. "
-        f"Settings, tests and counts: table {study.name}.",
-        *beside(study, cells),
-    ]
+    notes = [template("gap.txt.j2", study=study, bases=bases).strip(), *beside(study, cells)]
     return compose(asked, cells, f"{subject(study)} and its gap in percent of the base's", notes)
 
 

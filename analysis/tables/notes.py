@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,39 +23,14 @@ def subject(study: Study, first_row: bool = False, when: str = "") -> str:
     return template("subject.txt.j2", study=study, first_row=first_row, when=when or study.when).strip()
 
 
-def _grouped(pairs: Iterable[tuple[Any, str]]) -> dict[Any, list[str]]:
-    """Return the texts of each key, each once."""
-    found: dict[Any, dict[str, None]] = defaultdict(dict)
-    for key, text in pairs:
-        found[key][text] = None
-    return {key: list(its) for key, its in found.items()}
-
-
-def compared_with(baselines: Mapping[str, str]) -> str:
-    """Return the most frequent row of comparison, then each other one with the rows that it is for."""
-    rows = _grouped((other, row) for row, other in baselines.items())
-    most = max(rows, key=lambda other: len(rows[other]))
-    return "; ".join([most, *(f"of {', '.join(its)}: {other}" for other, its in rows.items() if other != most)])
-
-
 def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]]) -> list[str]:
     """Return a note on rows whose model or recipe also differs from their row of comparison."""
-    found = []
-    for row, other in compared:
-        fields = differing(study, row, other).items()
-        found.append((", ".join(f"{name} {ours} (not {theirs})" for name, (ours, theirs) in fields), row))
-    rows = "; ".join(f"{', '.join(its)} in {text}" for text, its in _grouped(found).items() if text)
-    return [f"More than the initialisation differs from the row compared with: {rows}."] if rows else []
-
-
-def without_record(study: Study) -> list[str]:
-    """Return the rows of the grid without any record."""
-    return [row for row in study.layout.rows if row not in study.rows]
+    return template("alone.txt.j2", study=study, compared=compared, differing=differing).splitlines()
 
 
 def without_numbers(study: Study) -> list[str]:
     """Return a line for each reason why runs failed or were skipped, row without a record, and invalid file."""
-    return template("without_numbers.txt.j2", study=study, rows=without_record(study)).splitlines()
+    return template("without_numbers.txt.j2", study=study).splitlines()
 
 
 def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from os.path import commonprefix
@@ -51,44 +51,39 @@ class Series:
 @lru_cache(maxsize=2)
 def scaling(study: Study) -> tuple[str, list[Series]] | None:
     """Return the first axis over which two initialisations have three values, and these; None without one."""
-    for axis in AXES:
-        series = _series(study, axis)
+    for axis, value_of in AXES.items():
+        found: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
+        for (column, row), (run, *_) in study.cells.items():
+            x, spec, place = value_of(run), run.spec, column
+            if axis == "training images":
+                place = spec.dataset.model_copy(update={"train_size": None}).label
+            if x is not None:
+                method = spec.method.model_dump_json() if spec.method else ""
+                found[place, spec.base.model_dump_json(), method][x].append((row, column))
+        # fewer values are no curve; of two cells with the same value other settings differ, too
+        whole = {
+            key: {x: cells[0] for x, cells in sorted(values.items())}
+            for key, values in found.items()
+            if len(values) >= LEAST_VALUES and all(len(cells) == 1 for cells in values.values())
+        }
+        series = []
+        for key, cells in whole.items():
+            place, base, method = key
+            bases = [its for its in whole if its[0] == place and not its[2] and (not method or its[1] == base)]
+            if bases:
+                others = {x: row for x, (row, _) in whole[bases[0]].items() if x in cells and bases[0] != key}
+                gains = {x: compare(study, (cells[x][0], row), cells[x][1]) for x, row in others.items()}
+                over = common_label(whole[bases[0]], axis) if bases[0] != key else ""
+                known = {x: gain for x, gain in gains.items() if gain}
+                series.append(Series(common_label(cells, axis), place, over, cells, others, known))
         if any(one.over for one in series):
             return axis, series
     return None
 
 
-def _series(study: Study, axis: str) -> list[Series]:
-    found: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
-    for (column, row), (run, *_) in study.cells.items():
-        x, spec, place = AXES[axis](run), run.spec, column
-        if axis == "training images":
-            place = spec.dataset.model_copy(update={"train_size": None}).label
-        if x is not None:
-            method = spec.method.model_dump_json() if spec.method else ""
-            found[place, spec.base.model_dump_json(), method][x].append((row, column))
-    # fewer values are no curve; of two cells with the same value other settings differ, too
-    whole = {
-        key: {x: cells[0] for x, cells in sorted(values.items())}
-        for key, values in found.items()
-        if len(values) >= LEAST_VALUES and all(len(cells) == 1 for cells in values.values())
-    }
-    labels = {key: common_label([row for row, _ in cells.values()], axis) for key, cells in whole.items()}
-    result = []
-    for key, cells in whole.items():
-        place, base, method = key
-        other = next((its for its in whole if its[0] == place and not its[2] and (not method or its[1] == base)), None)
-        if other is None:
-            continue
-        others = {x: row for x, (row, _) in whole[other].items() if x in cells and other != key}
-        gains = {x: compare(study, (cells[x][0], row), cells[x][1]) for x, row in others.items()}
-        over = labels[other] if other != key else ""
-        result.append(Series(labels[key], place, over, cells, others, {x: its for x, its in gains.items() if its}))
-    return result
-
-
-def common_label(rows: list[str], axis: str) -> str:
+def common_label(cells: Mapping[float, Key], axis: str) -> str:
     """Return the common beginning of row labels, without the axis: `Mimetic` of `Mimetic, width 48` and so on."""
+    rows = [row for row, _ in cells.values()]
     if len(set(rows)) == 1:
         return rows[0]
     common = re.sub(r"[\d.]+$", "", commonprefix(rows))  # noqa: RUF071 - letter by letter
