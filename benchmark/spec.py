@@ -38,7 +38,7 @@ from vitinit.benchmark.fields import (
 from vitinit.benchmark.models import registry
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
-from vitinit.initializers.errors import BrokenFile, VitinitError
+from vitinit.initializers.errors import VitinitError
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
@@ -296,12 +296,7 @@ def model_spec(model: Any) -> BaseModelSpec:
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
-    try:
-        return registry.family_of(model).model_validate(model)
-    except BrokenFile:
-        raise
-    except VitinitError as error:
-        raise ValueError(str(error)) from None
+    return registry.family_of(model).model_validate(model)
 
 
 AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(model_spec)]

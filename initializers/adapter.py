@@ -10,36 +10,36 @@ import fnmatch
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import NonNegativeFloat, ValidationError, model_validator
+from pydantic import NonNegativeFloat, ValidationError
 from pydantic.dataclasses import dataclass
-from pydantic_core import ArgsKwargs
 from torch import nn
 
 from vitinit.initializers.errors import explain
 
+T = TypeVar("T")
 Type = str | type[nn.Module]
 """A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""
 
 
-@dataclass(frozen=True)
-class Description:
-    """Data whose fields are checked where it is made. VitinitError: says which field, and what it may be."""
+def described(cls: type[T]) -> type[T]:
+    """Class decorator: a VitinitError says which field is wrong, and what it may be, where an instance is made."""
+    init: Any = cls.__init__
 
-    @model_validator(mode="wrap")
-    @classmethod
-    def _one_line(cls, value: Any, handler: Any) -> Any:
+    def one_line(self: T, *args: Any, **fields: Any) -> None:
         try:
-            return handler(value)
+            init(self, *args, **fields)
         except ValidationError as error:
-            if isinstance(value, ArgsKwargs):  # it is called, and not tried as one of several types of a field
-                raise explain(error, cls.__name__) from None
-            raise
+            raise explain(error, cls.__name__) from None
+
+    cls.__init__ = one_line  # type: ignore[assignment]
+    return cls
 
 
+@described
 @dataclass(frozen=True)
-class Part(Description):
+class Part:
     """One of W_q, W_k, W_v and W_proj with its bias, by paths that begin at the attention module."""
 
     weight: str
@@ -60,8 +60,9 @@ def fused(weight: str, bias: str, of: int = 3) -> tuple[Part, ...]:
     return tuple(Part(weight, bias, index, of) for index in range(of))
 
 
+@described
 @dataclass(frozen=True)
-class Attention(Description):
+class Attention:
     """Paths to the parameters that methods set in a type of attention module. Paths begin at the module.
 
     Softmax attention over tokens, H heads of d features: weights of H d rows and D columns, W_proj the other way round.
@@ -93,8 +94,9 @@ class Attention(Description):
         return self.query, self.key, self.value
 
 
+@described
 @dataclass(frozen=True)
-class Normal(Description):
+class Normal:
     """Drawn from N(0, std^2)."""
 
     std: NonNegativeFloat
@@ -106,8 +108,9 @@ for position embeddings and class tokens; or not at all, because the library's o
 belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
 
 
+@described
 @dataclass(frozen=True)
-class Adapter(Description):
+class Adapter:
     """A model family."""
 
     name: str

@@ -1,18 +1,45 @@
-"""Registry of adapters, and lookup of attention modules and families in a model by them."""
+"""All adapters (ours are in `families.json`), and lookup of attention modules and families in a model by them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Adapter, Attention, Type, found
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.families import FAMILIES
 from vitinit.initializers.plugins import ADAPTERS, Registry
 
+
+def hugging_face_grid(model: Any) -> tuple[int, int]:
+    """Rows and columns of the patches.
+
+    Raises:
+        VitinitError: DINOv2 of images that are no squares, whose positions are interpolated as from a square.
+    """
+    embedding = model.embeddings.patch_embeddings
+    (height, width), (down, across) = embedding.image_size, embedding.patch_size
+    if height != width and "Dinov2" in type(model).__name__:
+        raise VitinitError(f"{type(model).__name__} of {height} x {width} interpolates its positions as from a square")
+    return height // down, width // across
+
+
+CALLABLES: dict[str, Any] = {
+    "timm": lambda model: model.patch_embed.grid_size,
+    "stem": lambda model: model.stem.grid_size,
+    "image_size": lambda model: (model.image_size // model.patch_size,) * 2,
+    "hugging face": hugging_face_grid,
+    "rope": lambda model: model.rope is not None,
+}
+"""Values of `grid` and `rotary` in the table."""
+ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text())
+FAMILIES = tuple(
+    Adapter(**row | {name: CALLABLES[row[name]] for name in ("grid", "rotary") if name in row}) for row in ROWS
+)
 INSTALLED: Registry[Adapter] = Registry(
     "adapter", group=ADAPTERS, wanted="an Adapter", accepts=lambda value: isinstance(value, Adapter)
 )
@@ -31,8 +58,7 @@ def register(adapter: Adapter) -> Adapter:
     if not isinstance(adapter, Adapter):
         name = getattr(adapter, "__name__", type(adapter).__name__)
         raise VitinitError(
-            f"{name} is not an Adapter, which is what this registers; "
-            "bases and methods: vitinit.initializers.registry.register"
+            f"{name} is not an Adapter, which is what this registers; bases and methods: vitinit.plugins.register"
         )
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter

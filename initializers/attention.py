@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ AT_ONCE = 8
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Attributes that hold the number of heads, and a pattern in class names: by these, unknown attention is noticed."""
-HELP = "write a vitinit.Adapter: docs/use.md, 'A model of your own'"
+HELP = "write a vitinit.adapters.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 
 
@@ -170,49 +170,54 @@ class AttentionLayer:
         return square[0].reshape(-1, self.heads, *square[0].shape[-2:])
 
 
-def survey(model: nn.Module) -> tuple[list[AttentionLayer], list[str]]:
-    """Return the attention layers, and the attention that no adapter describes, each with the reason.
+class Survey(NamedTuple):
+    """All attention in a model, from the input on."""
 
-    Modules inside of known attention are passed over; what looks like attention, as far as names tell, is unknown.
+    layers: list[AttentionLayer]
+    """Attention from token to token."""
+    pools: list[AttentionLayer]
+    """Attention from a learned query to tokens: bases set its matrices as what they are, methods leave it alone."""
+    unknown: list[str]
+    """Attention that no adapter describes, each with the reason."""
+
+
+def survey(model: nn.Module) -> Survey:
+    """Return the attention in a model. What looks like attention, as far as names tell, is unknown.
+
+    Modules inside of known attention are passed over.
     """
-    layers, unknown, known, suspects = list[AttentionLayer](), list[str](), list[str](), dict[str, str]()
+    layers, pools, unknown = list[AttentionLayer](), list[AttentionLayer](), list[str]()
+    known, suspects = list[str](), dict[str, str]()
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         kind, what = kind_of(module), type(module).__name__
         if kind:
             known.append(name)
+        if isinstance(kind, Attention):
             home = name.rpartition(".")[0]
-            if isinstance(kind, Attention) and kind.pools:
-                continue
-            if isinstance(kind, str):
-                unknown.append(f"attention {name!r} ({what}): {kind}")
-            else:
-                layers.append(AttentionLayer(name, module, kind, model.get_submodule(home) if home else None))
+            layer = AttentionLayer(name, module, kind, model.get_submodule(home) if home else None)
+            (pools if kind.pools else layers).append(layer)
+        elif kind:
+            unknown.append(f"attention {name!r} ({what}): {kind}")
         elif any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()) and (
             ATTENTION.search(what) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
         ):
             suspects[name] = what
     for name, what in suspects.items():
-        if not any(one != name and one.startswith(f"{name}." if name else "") for one in (*known, *suspects)):
+        inner = f"{name}.".lstrip(".")
+        if not any(other != name and other.startswith(inner) for other in (*known, *suspects)):
             unknown.append(
                 f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
                 f"with W_q, W_k and W_v each in rows of their own, {HELP}"
             )
-    return layers, unknown
-
-
-def pooling_layers(model: nn.Module) -> list[AttentionLayer]:
-    """Attention from a learned query to tokens: bases set its matrices as what they are, methods leave it alone."""
-    kinds = ((name, module, kind_of(module)) for name, module in model.named_modules())
-    return [
-        AttentionLayer(name, module, kind) for name, module, kind in kinds if isinstance(kind, Attention) and kind.pools
-    ]
+    return Survey(layers, pools, unknown)
 
 
 def has_attention(model: nn.Module) -> bool:
     """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
-    return any(survey(model))
+    layers, _, unknown = survey(model)
+    return bool(layers or unknown)
 
 
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
@@ -221,7 +226,7 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     Raises:
         VitinitError: the model has none, or some for which no method is made.
     """
-    layers, unknown = survey(model)
+    layers, _, unknown = survey(model)
     if unknown:
         raise VitinitError(f"{type(model).__name__}: {unknown[0]}")
     if not layers:

@@ -5,6 +5,7 @@ Limits are formulas, or the range of untouched models with room to spare.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import defaultdict
@@ -12,7 +13,9 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +24,9 @@ from torch.nn import functional as F
 from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError, plain
-from vitinit.initializers.initialize import MEANT, Meant
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import copy_of, fingerprint, named_tensors, refuse, usual_settings
+from vitinit.initializers.transaction import MEANT, Meant, copy_of, fingerprint, named_tensors, refuse, usual_settings
 from vitinit.initializers.whole_model import classifiers, draw_normal_
 
 GIVEN, DRAWN = 16, 8
@@ -55,27 +57,7 @@ UNTRAINED = re.compile(r"mask_token|(^|\.)pooler\.|logit_scale|temperature|relat
 """Parameters that classifiers do not use by design."""
 PLACES = re.compile(r"pos|table|rope|freqs", re.IGNORECASE)
 """Parameters that may tell places apart."""
-ADVICE = {
-    "not-finite": "call its reset_parameters(), vitinit.initialize(model, base='trunc_normal'), or mend float16 logits",
-    "equal-rows": "call its reset_parameters(), or vitinit.initialize(model, base='trunc_normal')",
-    "odd-one-out": "initialise it as the others: it is left out by the code that sets these",
-    "frozen": "parameter.requires_grad_(True), if it is not meant so",
-    "softmax-in-model": "return the logits, without softmax",
-    "loss-above-chance": "a smaller head: nn.init.trunc_normal_(head.weight, std=0.02) or zeros; a norm before it",
-    "attention-too-sharp": "smaller W_q and W_k (std 0.02), the factor 1/sqrt(d), a norm before attention, or qk-norm",
-    "attention-uniform": "W_q and W_k of std 0.02",
-    "tokens-alike": "residual connections around attention, positions that are added, a patch embedding that is not 0",
-    "stream-grows": "a norm before attention and MLP, smaller ends of branches (method depth_scaled), or layer scale",
-    "no-residual": "x = x + attention(norm(x)), x = x + mlp(norm(x))",
-    "equal-layers": "call reset_parameters() of each, or vitinit.initialize(model, base='trunc_normal')",
-    "softmax-twice": "one softmax over the logits",
-    "output-alike": "look for norms, scales or embeddings that are 0",
-    "unused": "use it in forward (are positions added? is a branch left out?), or remove it",
-    "gradient-dead": "look for detach(), no_grad, a zero or a norm of weight 0 before or behind it, or a dead ReLU",
-    "gradient-uneven": "norms before the branches, residual connections, and weights of one scale in all layers",
-    "repeat-differs": "F.dropout(x, p, self.training): by default it is on; no noise in evaluation mode",
-    "batch-mixed": "batch_first=True in nn.MultiheadAttention, nn.TransformerEncoder; reshapes that keep images apart",
-}
+ADVICE: dict[str, str] = json.loads(Path(__file__).with_name("advice.json").read_text())
 """By key of a finding, the usual remedy. Sources: docs/check.md."""
 
 
@@ -112,24 +94,45 @@ class Check:
 
     def __str__(self) -> str:
         """Return the page: verdict, images and loss, warnings."""
-        kinds = ", ".join(one.key for one in self.findings)
+        keys = ", ".join(finding.key for finding in self.findings)
         return "\n".join(
             [
-                f"{self.model}: {f'{len(self.findings)} warnings: {kinds}' if kinds else 'sound at the start'}",
+                f"{self.model}: {f'{len(self.findings)} warnings: {keys}' if keys else 'sound at the start'}",
                 f"{self.images}: loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
-                *(f"{one.key}: {one.where}: {one.what}; usually helps: {one.mend}" for one in self.findings),
+                *(f"{line.key}: {line.where}: {line.what}; usually helps: {line.mend}" for line in self.findings),
             ]
         )
 
 
-Found = Iterator[tuple[str, str, str]]
-"""Key, where and what of warnings."""
-Logits = tuple[str, int, float, bool, bool]
-"""Logits of a softmax: block, keys, standard deviation of a row, whether all images have the same, and whether the
-rows are distributions already."""
+Warnings = Iterator[tuple[str, str, str]]
+"""Key, where and what."""
 
 
-def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | None = None) -> Check:
+class Tokens(NamedTuple):
+    """Tokens that a block is given."""
+
+    size: float
+    """Root mean square."""
+    spread: float
+    """Share of the mean square that differs between the tokens of an image."""
+    kept: float
+    """Mean cosine with what the block before was given; NaN where that had another shape."""
+
+
+class Logits(NamedTuple):
+    """Logits of a softmax between tokens."""
+
+    block: str
+    keys: int
+    std: float
+    """Standard deviation of a row, in the head where it is largest."""
+    by_place: bool
+    """True where all images have the same."""
+    twice: bool
+    """True where rows are distributions already."""
+
+
+def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | None = None) -> Check:
     """Check whether a classifier of images is sound before it is trained, and say what its start is.
 
     It looks at values of tensors, and runs the model on one batch: loss, attention logits, tokens and gradients by
@@ -140,7 +143,7 @@ def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | N
 
     Args:
         model: on any device, before it is compiled, sharded or wrapped for several processes.
-        images: B x C x H x W, as in training; the first 16 are looked at. None: random ones.
+        batch: images, B x C x H x W, as in training; the first 16 are looked at. None: random ones.
         image_size: side of random images; by default the model's own, or 224.
 
     Returns:
@@ -149,47 +152,46 @@ def check(model: nn.Module, images: Tensor | None = None, *, image_size: int | N
     Raises:
         VitinitError: one line: why the model cannot be run, and what can be done.
     """
-    if images is not None and not (isinstance(images, Tensor) and images.ndim == 4 and len(images)):
-        raise VitinitError("images must be a tensor of B x C x H x W, B at least 1")
+    if batch is not None and not (isinstance(batch, Tensor) and batch.ndim == 4 and len(batch)):
+        raise VitinitError("batch must be a tensor of images, B x C x H x W, B at least 1")
     refuse(model)
-    devices = {one.device for one in model.parameters() if one.is_cuda}
+    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
         meant, tensors = MEANT.get(model, Meant({}, set(), set())), named_tensors(model)
         kept = {name for name, value in meant.values.items() if name in tensors and fingerprint(tensors[name]) == value}
-        return _check(copy_of(model).eval(), kept, meant, images, image_size)
+        return _check(copy_of(model).eval(), kept, meant, batch, image_size)
 
 
 def _check(model: Any, kept: set[str], meant: Meant, images: Tensor | None, size: int | None) -> Check:
     images_BCHW = _drawn_images(model, size) if images is None else images[:GIVEN].detach().float()
-    said = f"{len(images_BCHW)}{' random' * (images is None)} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
-    for parameter in model.parameters():
-        images_BCHW = images_BCHW.to(parameter.device)
-    streams: dict[str, tuple[float, float, float]] = {}
-    softmaxes: list[Logits] = []
-    logits = _watched(_of_batch_statistics(model), images_BCHW, streams, softmaxes)
-    count = logits.shape[1]
-    labels_B = torch.randint(count, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
+    random = " random" if images is None else ""
+    described = f"{len(images_BCHW)}{random} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+    images_BCHW = images_BCHW.to(next(model.parameters(), images_BCHW).device)
+    logits, tokens, softmaxes = _watched(_of_batch_statistics(model), images_BCHW)
+    classes, heads = logits.shape[1], classifiers(model)
+    labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
-    heads = classifiers(model)
-    found = [*_tensors(model, heads, kept, meant.untrained), *_norms(model), *_streams(streams)]
-    found += _loss(logits, loss) if heads or not math.isfinite(loss) else ()
-    found += _attention(softmaxes) if kept.isdisjoint(meant.attention) else ()
+    warnings = [*_tensors(model, heads, kept, meant.untrained), *_norms(model), *_streams(tokens)]
+    if heads or not math.isfinite(loss):
+        warnings += _loss(logits, loss)
+    if kept.isdisjoint(meant.attention):
+        warnings += _attention(softmaxes)
     _stand_in(model)
     again = _run(_of_batch_statistics(model), images_BCHW)
     if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ALIKE):
-        found.append(("output-alike", "output", "it is the same for all images"))
+        warnings.append(("output-alike", "output", "it is the same for all images"))
     if again.requires_grad:
         F.cross_entropy(again, labels_B).backward()
     if math.isfinite(loss):
-        found += [*_gradients(model), *_dependences(model.eval(), images_BCHW)]
+        warnings += [*_gradients(model), *_dependences(model.eval(), images_BCHW)]
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for key, where, what in found:
+    for key, where, what in warnings:
         places[key].append((where, what))
     findings = tuple(
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    return Check(type(model).__name__, said, count, loss, findings)
+    return Check(type(model).__name__, described, classes, loss, findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -197,7 +199,7 @@ def _check(model: Any, kept: set[str], meant: Meant, images: Tensor | None, size
 
 def _drawn_images(model: nn.Module, size: int | None) -> Tensor:
     """Random images, coarse and fine, from -1 to 1, of the size that the model names."""
-    first = next((one for one in model.modules() if isinstance(one, nn.Conv2d)), None)
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     channels = first.in_channels if first else 3
     named = (getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size"))
     side = size or next(filter(None, named), SIDE)
@@ -215,7 +217,7 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     except Exception as error:  # code of anyone's
         size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error), 200)
         raise VitinitError(
-            f"{type(model).__name__} does not take images of {size}: {why}; give images or image_size"
+            f"{type(model).__name__} does not take images of {size}: {why}; give a batch or image_size"
         ) from None
     out = getattr(out, "logits", out)
     if isinstance(out, tuple | list):
@@ -225,16 +227,19 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     return out.float()
 
 
-def _blocks(model: nn.Module) -> list[str]:
-    """Names of the blocks of a model: modules of one class in a row, the innermost such row."""
-    names = [
-        f"{path}.{name}".lstrip(".")
+def _rows(model: nn.Module) -> list[list[str]]:
+    """Return the names of a model's blocks: modules of one class in a row, the innermost such rows."""
+    rows = {
+        path: [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
         for path, row in model.named_modules()
         if isinstance(row, nn.Sequential | nn.ModuleList) and len(row) > 1 and any(row[0].children())
-        for name, _ in row.named_children()
-        if len({type(one) for one in row}) == 1
+        if len({type(block) for block in row}) == 1
+    }
+    return [
+        blocks
+        for row, blocks in rows.items()
+        if not any(path != row and path.startswith(f"{row}.".lstrip(".")) for path in rows)
     ]
-    return [name for name in names if not any(one.startswith(f"{name}.") for one in names)]
 
 
 def _of_batch_statistics(model: nn.Module) -> nn.Module:
@@ -246,43 +251,48 @@ def _of_batch_statistics(model: nn.Module) -> nn.Module:
     return model
 
 
+def _distributions(logits: Tensor) -> bool:
+    """Return True where rows are positive and add up to 1."""
+    return bool((logits >= 0).all() and ((logits.sum(-1) - 1).abs() < 1e-3).all())
+
+
 @torch.no_grad()
-def _watched(
-    model: nn.Module, images_BCHW: Tensor, streams: dict[str, tuple[float, float, float]], softmaxes: list[Logits]
-) -> Tensor:
-    """Return the logits of one pass; note what each block is given, and each softmax between tokens.
+def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, Tokens], list[Logits]]:
+    """Return the logits of one pass, the tokens that each block is given, and each softmax between tokens."""
+    current, before = "model", torch.empty(0)
+    tokens: dict[str, Tokens] = {}
+    softmaxes: list[Logits] = []
 
-    Of tokens that is their size, the mean cosine between them, and that to what the block before was given.
-    """
-    inside, last = ["model"], [torch.empty(0)]
-
-    def enter(name: str, _: Any, given: Any, named: Any) -> None:
-        inside.append(name)
-        x = next((one.detach() for one in (*given, *named.values()) if isinstance(one, Tensor)), torch.empty(0))
+    def enter(block: str, _: Any, inputs: Any, named: Any) -> None:
+        nonlocal current, before
+        current = block
+        x = next((value.detach().float() for value in (*inputs, *named.values()) if isinstance(value, Tensor)), before)
         if x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
             x = x.flatten(1, 2)
         if x.ndim == 3 and x.shape[1] > 1:
-            count, total_BD = x.shape[1], F.normalize(x.float(), dim=-1).sum(1)
-            cosine = (total_BD.square().sum(-1).mean() - count) / (count * (count - 1))
-            same = last[0].shape == x.shape
-            kept = float(F.cosine_similarity(last[0], x, dim=-1).mean()) if same else math.nan
-            streams.setdefault(name, (float(x.float().square().mean().sqrt()), float(cosine), kept))
-            last[0] = x
+            square = float(x.square().mean())
+            spread = float((x - x.mean(1, keepdim=True)).square().mean())
+            kept = float(F.cosine_similarity(before, x, dim=-1).mean()) if before.shape == x.shape else math.nan
+            tokens.setdefault(block, Tokens(square**0.5, spread / max(square, 1e-30), kept))
+            before = x
+
+    def leave(*_: Any) -> None:
+        nonlocal current
+        current = "model"
 
     def see(logits: Tensor, attention: Tensor, dim: int) -> None:
         if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
             rows = logits.float().masked_fill(attention < MASKED, torch.nan)
             std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
-            by_place = torch.equal(logits[0], logits[-1])
-            twice = bool((logits >= 0).all()) and bool(((logits.sum(-1) - 1).abs() < 1e-3).all())
-            softmaxes.append((inside[-1], logits.shape[-1], float(std.mean(-1).mean(0).max()), by_place, twice))
+            largest, by_place = float(std.mean(-1).mean(0).max()), torch.equal(logits[0], logits[-1])
+            softmaxes.append(Logits(current, logits.shape[-1], largest, by_place, _distributions(logits)))
 
-    for name in _blocks(model):
-        module = model.get_submodule(name)
-        module.register_forward_pre_hook(partial(enter, name), with_kwargs=True)
-        module.register_forward_hook(lambda *_: inside.append("model"))
+    for block in chain.from_iterable(_rows(model)):
+        module = model.get_submodule(block)
+        module.register_forward_pre_hook(partial(enter, block), with_kwargs=True)
+        module.register_forward_hook(leave)
     with Softmaxes(see):
-        return _run(model, images_BCHW)
+        return _run(model, images_BCHW), tokens, softmaxes
 
 
 @torch.no_grad()
@@ -291,16 +301,16 @@ def _stand_in(model: nn.Module) -> None:
 
     Norms scale branches where several are zero.
     """
-    generator = stream(0, "check/zeros")
     zeros = [
-        (model.get_submodule(name.rpartition(".")[0]), one)
-        for name, one in model.named_parameters()
-        if not name.endswith("bias") and not one.any()
+        (model.get_submodule(name.rpartition(".")[0]), parameter)
+        for name, parameter in model.named_parameters()
+        if not name.endswith("bias") and not parameter.any()
     ]
-    norms = [one for home, one in zeros if "norm" in type(home).__name__.lower()]
-    scales = {id(one) for one in (*layer_scales(model), *(norms if norms[1:] else ()))}
-    for home, parameter in zeros:
-        if parameter.ndim > 1 and isinstance(home, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
+    norms = [parameter for module, parameter in zeros if "norm" in type(module).__name__.lower()]
+    scales = {id(parameter) for parameter in (*layer_scales(model), *(norms if len(norms) > 1 else ()))}
+    generator = stream(0, "check/zeros")
+    for module, parameter in zeros:
+        if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
             draw_normal_(parameter, NOISE, generator)
         elif id(parameter) in scales:
             parameter.fill_(1.0)
@@ -322,7 +332,12 @@ def constant(model: nn.Module) -> bool:
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
-def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained: set[str]) -> Found:
+def _pattern(name: str) -> str:
+    """Return the name of a parameter without the numbers of blocks."""
+    return re.sub(r"\b\d+\b", "*", name)
+
+
+def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained: set[str]) -> Warnings:
     """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth.
 
     Where the classifier alone is trained, nothing is said of the others: that is how a frozen model is tested.
@@ -330,49 +345,49 @@ def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained
     for name, tensor in named_tensors(model).items():
         if bad := int(tensor.isnan().sum()):
             yield "not-finite", name, f"{bad:,} of {tensor.numel():,} numbers are NaN"
+    parameters = {name: parameter for name, parameter in model.named_parameters() if not PLACES.search(name)}
     matrices = {
         name: parameter
-        for name, parameter in model.named_parameters()
-        if max(parameter.shape, default=1) < parameter.numel()
-        and parameter.is_floating_point()
-        and not PLACES.search(name)
+        for name, parameter in parameters.items()
+        if max(parameter.shape, default=1) < parameter.numel() and parameter.is_floating_point()
     }
-    trained = [name for name, one in matrices.items() if one.requires_grad and name.rpartition(".")[0] not in heads]
-    rows: dict[tuple[str, torch.Size], list[tuple[str, float]]] = defaultdict(list)
-    first: dict[tuple[str, Any], str] = {}
-    for name, parameter in model.named_parameters():
-        scale = not name.endswith("bias") and not PLACES.search(name) and not parameter.any()
-        if trained and not parameter.requires_grad and name not in untrained and (name in matrices or scale):
+    trained = [name for name in matrices if matrices[name].requires_grad and name.rpartition(".")[0] not in heads]
+    for name, parameter in parameters.items() if trained else ():
+        zero_scale = not name.endswith("bias") and not parameter.any()
+        if not parameter.requires_grad and name not in untrained and (name in matrices or zero_scale):
             yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
+    rows: dict[Any, list[tuple[str, float]]] = defaultdict(list)
+    first: dict[Any, str] = {}
     for name in [name for name in matrices if name not in kept]:
         value = matrices[name].detach()
-        pattern = re.sub(r"\d+", "*", name)
-        if first.setdefault((pattern, fingerprint(value)), name) != name and len(value.unique()) > 2:
-            yield "equal-layers", name, f"it holds the numbers of {first[pattern, fingerprint(value)]}"
-        if value.count_nonzero() > value.numel() / 2 and (equal := len(value) - len(value.flatten(1).unique(dim=0))):
-            yield "equal-rows", name, f"{equal:,} of {len(value):,} rows are copies"
+        row = _pattern(name), value.shape
+        equal = first.setdefault((row, fingerprint(value)), name)
+        if equal != name and len(value.unique()) > 2:
+            yield "equal-layers", name, f"it holds the numbers of {equal}"
+        if value.count_nonzero() > value.numel() / 2 and (copies := len(value) - len(value.flatten(1).unique(dim=0))):
+            yield "equal-rows", name, f"{copies:,} of {len(value):,} rows are copies"
         elif value.numel() >= 64:
-            rows[pattern, value.shape].append((name, float(value.std()) + 1e-12))
-    for row in rows.values():
-        for at, (name, std) in enumerate(row if len(row) > 2 else []):
-            nearest = sorted(range(len(row)), key=lambda other: abs(other - at))
-            low, high = sorted(row[other][1] for other in nearest[1:3])
+            rows[row].append((name, float(value.std()) + 1e-12))
+    for deviations in rows.values():
+        for at, (name, std) in enumerate(deviations if len(deviations) > 2 else []):
+            nearest = sorted(range(len(deviations)), key=lambda other: abs(other - at))
+            low, high = sorted(deviations[other][1] for other in nearest[1:3])
             if high < FACTOR * low and not low / FACTOR <= std <= high * FACTOR:
                 yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {low:.3g}"
 
 
-def _loss(logits: Tensor, loss: float) -> Found:
+def _loss(logits: Tensor, loss: float) -> Warnings:
     chance = math.log(logits.shape[1])
     if not math.isfinite(loss):
         yield "not-finite", "loss", "it is NaN or infinite on this batch"
-    elif chance and bool((logits >= 0).all()) and bool(((logits.sum(-1) - 1).abs() < 1e-3).all()):
+    elif chance and _distributions(logits):
         yield "softmax-in-model", "output", "each row is a distribution: cross-entropy applies another softmax"
     elif loss > chance + ABOVE_CHANCE:
         spread = f"logits have a standard deviation of {float(logits.std(1).mean()):.3g}"
         yield "loss-above-chance", "head", f"loss {loss:.3g}, ln {logits.shape[1]} = {chance:.3g}: {spread}"
 
 
-def _attention(softmaxes: list[Logits]) -> Found:
+def _attention(softmaxes: list[Logits]) -> Warnings:
     for block, keys, std, by_place, twice in softmaxes:
         limit = math.sqrt(2 * math.log(keys))
         if twice:
@@ -384,47 +399,51 @@ def _attention(softmaxes: list[Logits]) -> Found:
             yield "attention-uniform", block, "all its logits are equal: neither W_q nor W_k gets a gradient"
 
 
-def _norms(model: nn.Module) -> Found:
+def _norms(model: nn.Module) -> Warnings:
     """Yield the one block of a row without a norm that all others have."""
-    rows: dict[str, list[set[str]]] = defaultdict(list)
-    for block in _blocks(model):
-        inner = model.get_submodule(block).named_modules()
-        norms = {name for name, module in inner if "norm" in type(module).__name__.lower()}
-        rows[block.rpartition(".")[0]].append(norms)
-    for row, blocks in rows.items():
-        for name in sorted(set().union(*blocks)):
-            without = [number for number, norms in enumerate(blocks) if name not in norms]
+    for blocks in _rows(model):
+        norms = [
+            {
+                name
+                for name, module in model.get_submodule(block).named_modules()
+                if "norm" in type(module).__name__.lower()
+            }
+            for block in blocks
+        ]
+        for name in sorted(set().union(*norms)):
+            without = [block for block, own in zip(blocks, norms, strict=True) if name not in own]
             if len(without) == 1 and len(blocks) > 2:
-                yield "odd-one-out", f"{row}.{without[0]}", f"it has no {name}, as all others in the row have"
+                yield "odd-one-out", without[0], f"it has no {name}, as all others in the row have"
 
 
-def _streams(streams: dict[str, tuple[float, float, float]]) -> Found:
-    start, usual = next((size for size, *_ in streams.values()), 0.0), math.sqrt(2 * len(streams))
-    between = sorted(kept for *_, kept in streams.values() if math.isfinite(kept))
+def _streams(tokens: dict[str, Tokens]) -> Warnings:
+    start, usual = next((given.size for given in tokens.values()), 0.0), math.sqrt(2 * len(tokens))
+    between = sorted(given.kept for given in tokens.values() if math.isfinite(given.kept))
     before = ""
-    for name, (size, cosine, kept) in streams.items():
+    for block, (size, spread, kept) in tokens.items():
         if kept < LOST and between[len(between) // 2] > KEPT:
             yield "no-residual", before, f"mean cosine of its tokens with those it was given is {kept:.2g}"
-        before = name
-        if 1 - cosine < ALIKE:
-            yield "tokens-alike", name, "mean cosine between two tokens is 1: they hold the same"
+        before = block
+        if spread < ALIKE:
+            yield "tokens-alike", block, "mean cosine between two tokens is 1: they hold the same"
         if size > GROWTH * usual * start > 0:
             growth = f"tokens are {size / start:.3g} times those before the first block"
-            yield "stream-grows", name, f"{growth} (usual at {len(streams)} blocks: {usual:.2g})"
+            yield "stream-grows", block, f"{growth} (usual at {len(tokens)} blocks: {usual:.2g})"
 
 
-def _gradients(model: nn.Module) -> Found:
+def _gradients(model: nn.Module) -> Warnings:
     rows: dict[str, list[tuple[float, str]]] = defaultdict(list)
     for name, parameter in model.named_parameters():
         if UNTRAINED.search(name) or not parameter.requires_grad:
             continue
-        norm = math.nan if parameter.grad is None else float(parameter.grad.norm())
         if parameter.grad is None:
             yield "unused", name, "the output does not depend on it: no gradient"
-        elif name.endswith("weight") and not 0 < norm < math.inf:
-            yield "gradient-dead", name, f"its gradient is {norm:g}"
-        elif name.endswith("weight") and parameter.ndim > 1:
-            rows[re.sub(r"\d+", "*", name)].append((norm, name))
+        elif name.endswith("weight"):
+            norm = float(parameter.grad.norm())
+            if not 0 < norm < math.inf:
+                yield "gradient-dead", name, f"its gradient is {norm:g}"
+            elif parameter.ndim > 1:
+                rows[_pattern(name)].append((norm, name))
     for row in rows.values():
         (low, least), (high, most) = min(row), max(row)
         if high > GRADIENT * low:
@@ -433,7 +452,7 @@ def _gradients(model: nn.Module) -> Found:
 
 
 @torch.no_grad()
-def _dependences(model: nn.Module, images_BCHW: Tensor) -> Found:
+def _dependences(model: nn.Module, images_BCHW: Tensor) -> Warnings:
     alone, pair, again = (_run(model, images_BCHW[:count]) for count in (1, 2, 2))
     if (change := float((pair - again).norm() / pair.norm())) > APART:
         yield "repeat-differs", "output", f"a second pass in evaluation mode changes it by {change:.2g}"

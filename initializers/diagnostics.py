@@ -22,7 +22,6 @@ from vitinit.initializers.attention import (
     token_grid,
 )
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.report import LayerStart
 
 
 @torch.no_grad()
@@ -155,19 +154,6 @@ def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
     return (maps_HNN * distances(grid).to(maps_HNN)).sum((-2, -1)) / maps_HNN.shape[-1]
 
 
-def starts(model: nn.Module, images_BCHW: Tensor | None) -> list[LayerStart]:
-    """Every attention layer, with entropy and distance on images where there are some."""
-    if images_BCHW is None:
-        return [LayerStart(layer=layer.name) for layer in attention_layers(model)]
-    seen = measured(model, images_BCHW)
-    return [
-        LayerStart(layer=layer.name, entropy=rounded(entropy_H), distance=rounded(nonlocality(maps_HNN, grid)))
-        for layer, entropy_H, maps_HNN, grid in zip(
-            attention_layers(model), seen.entropy, seen.maps, seen.grids, strict=True
-        )
-    ]
-
-
 def rounded(values: Any) -> Any:
     """Nested lists of numbers, or of tensors, with six significant digits: more would be noise, and fill the record.
 
@@ -176,5 +162,5 @@ def rounded(values: Any) -> Any:
     if isinstance(values, Tensor):
         values = values.tolist()
     if isinstance(values, list):
-        return [rounded(one) for one in values]
+        return [rounded(value) for value in values]
     return float(f"{values:.6g}") if math.isfinite(values) else None

@@ -63,7 +63,7 @@ def forgiving_terminal() -> None:
             stream.reconfigure(errors="vitinit")
 
 
-class VitinitError(Exception):
+class VitinitError(ValueError):
     """Bad input or a state the user can mend. The message is one line: what is wrong, where, what is allowed."""
 
     def __init__(self, message: str) -> None:

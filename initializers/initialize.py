@@ -1,236 +1,269 @@
-"""Base, then method, on a copy of a model: checked, applied, audited; for a run also measured."""
+"""`vitinit.initialize`: a base, a method, or both on anyone's model, and a report of what changed."""
 
 from __future__ import annotations
 
+import math
+import operator
 import re
-import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, takewhile
-from typing import Any
-from weakref import WeakKeyDictionary
+from numbers import Real
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import families
-from vitinit.initializers.attention import (
-    attention_layers,
-    evaluated,
-    has_attention,
-    position_embedding,
-    rotary,
-    seen_grids,
-    shared_parameters,
-)
-from vitinit.initializers.diagnostics import attention_input, starts
-from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.pseudo_input import pseudo_input
-from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
-from vitinit.initializers.report import Fidelity, InitReport, LayerNorms
-from vitinit.initializers.transaction import fingerprints, named_tensors, scratch
+from vitinit.initializers.adapters import FAMILIES, families, layer_scales
+from vitinit.initializers.apply import apply, on_pseudo_input
+from vitinit.initializers.attention import evaluated, survey
+from vitinit.initializers.check import constant
+from vitinit.initializers.errors import VitinitError, brief
+from vitinit.initializers.registry import Initializer, Job, build_named, names
+from vitinit.initializers.streams import stream
+from vitinit.initializers.transaction import MEANT, Meant, fingerprint, named_tensors, same, scratch
+from vitinit.initializers.whole_model import classifiers
 
-OFFSET_RADIUS = 3
+Asked = str | Mapping[str, Any] | Initializer
+"""A base or a method: its name, a mapping with `name` and parameters, or an instance."""
 
 
 @dataclass(frozen=True)
-class Meant:
-    """Values that `vitinit.initialize` set on purpose: no warning of `vitinit.check` while they stay as they are."""
+class Change:
+    """A parameter or buffer that was changed."""
 
-    values: dict[str, tuple[Any, ...]]
-    """Fingerprints by name of what base and method changed."""
-    attention: set[str]
-    """Those of W_q and W_k that the method changed."""
-    untrained: set[str]
-
-
-MEANT: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
+    name: str
+    shape: tuple[int, ...]
+    before: float
+    """Frobenius norm."""
+    after: float
 
 
-def apply(
-    model: nn.Module, parts: Sequence[Initializer], stream: Callable[[str], torch.Generator], job: Job
-) -> tuple[list[list[str]], Aim | None, float]:
-    """Check all parts, then apply them one after the other, to the copy that `scratch` gives.
+@dataclass(frozen=True)
+class Report:
+    """Report of `initialize`: `print` shows a summary of four entries; `changes` and `remarks` are all of it."""
 
-    Returns:
-        Names of the parameters and buffers that each part changed, attention that the last one aims at, and seconds.
+    model: str
+    """Name of the model's class."""
+    base: Initializer | None
+    """With all parameters, as `report.base.model_dump()` shows."""
+    method: Initializer | None
+    seed: int
+    changes: tuple[Change, ...]
+    """Every tensor that is not what it was, in the order of the model."""
+    attention_on_target: float | None = None
+    """For a method that aims at attention maps: attention of the first layer on its target token, mean over
+    heads and the queries that have such a token; on the pseudo-input, without biases of q and k."""
+    uniform: float | None = None
+    """Share that the target has under uniform attention."""
+    layer_scale: float | None = None
+    """Value that layer scales were set to, where that was asked for."""
+    untrained: tuple[str, ...] = ()
+    """Parameters that base or method mean to stay as they start. Excluding them from training is left to you:
+    `for name in report.untrained: model.get_parameter(name).requires_grad_(False)`."""
+    remarks: tuple[str, ...] = ()
+    """Further remarks of base or method on the weights that they set."""
 
-    Raises:
-        VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
-            modules share and need differently, or replaced more than values, or left a value that is not finite.
-    """
-    before = fingerprints(model)
-    if twins := _twins(model, before):
-        raise VitinitError(
-            f"{type(model).__name__} holds equal models ({twins[0]!r}, {twins[1]!r}), as student and teacher: "
-            "initialise one of them, then copy it"
+    def __str__(self) -> str:
+        """Return the summary: what, on which layers, what it aims at, what stayed."""
+        called = [f"{part.kind}: {part}" for part in (self.base, self.method) if part]
+        called += [] if self.layer_scale is None else [f"layer scales: {self.layer_scale:g}"]
+        changed = [change.name for change in self.changes]
+        where = f": {changed[0]} to {changed[-1]}" if changed else ""
+        aim = "no attention maps"
+        if self.attention_on_target is not None:
+            share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
+            aim = f"{share} (uniform: {self.uniform:.3f})"
+        stayed = [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
+        more = f" (and {len(stayed) - 1} more)" if len(stayed) > 1 else ""
+        entries = [
+            "; ".join(called),
+            f"{self.model}, seed {self.seed}: {len(changed)} tensors changed{where}",
+            f"aim: {aim}",
+            f"also: {stayed[0]}{more}" if stayed else "no remarks",
+        ]
+        return "\n".join(
+            textwrap.fill(entry, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+            for entry in entries
         )
-    for part in parts:
-        part.check(model)
-    seconds, changed = 0.0, list[list[str]]()
-    aim: Tensor | Aim | None = None
-    for part in parts:
-        start = time.perf_counter()
-        try:
-            aim = part.apply(model, stream(f"init/{part.kind}"), job)
-        except (OverflowError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
-            raise VitinitError(
-                f"{part.described}: numbers leave the range of float32 ({error}): give smaller parameters, or weights "
-                "that are finite"
-            ) from error
-        seconds += time.perf_counter() - start
-        model.float()  # a plug-in may have replaced a parameter by one of another type
-        shapes = {(name, shape) for name, (shape, *_) in before.items()}
-        if differing := shapes ^ {(name, tensor.shape) for name, tensor in named_tensors(model).items()}:
-            raise VitinitError(
-                f"{part.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of parameters "
-                "and buffers in place, as by weight.copy_(values)"
-            )
-        after = fingerprints(model)
-        changed.append(changed_by(part, model, before, after))
-        before = after
-        for paths in shared_parameters(model) if part.kind == "method" else ():
-            if not set(paths).isdisjoint(changed[-1]):
-                raise VitinitError(
-                    f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is "
-                    "made for layers with parameters of their own"
-                )
-    if isinstance(aim, Tensor):
-        aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
-    if aim is not None and not aim.targets_LHNN.any():
-        raise VitinitError(f"{parts[-1].described} returns attention targets that are all 0: return None")
-    return changed, aim, seconds
-
-
-def _twins(model: nn.Module, values: Mapping[str, tuple[Any, ...]]) -> tuple[str, str] | None:
-    """Return two places with the same weights below them: two matrices at least, of more than one number.
-
-    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but models of a known family may not.
-    """
-    places, pairs = dict[Any, list[str]](), Counter[tuple[str, str]]()
-    for name, parameter in model.named_parameters():
-        if (
-            parameter.ndim > 1
-            and parameter.numel()
-            and parameter.is_floating_point()
-            and parameter.min() < parameter.max()
-        ):
-            places.setdefault(values[name], []).append(name)
-    known = [family.path for family in families(model)]
-    for names in places.values():
-        in_a_row = len({re.sub(r"\d+", "*", name) for name in names}) < len(names)
-        for pair in combinations(names, 2):
-            ends = zip(*(reversed(name.split(".")) for name in pair), strict=False)
-            shared = sum(1 for _ in takewhile(lambda end: end[0] == end[1], ends))
-            one, other = (".".join(name.split(".")[: name.count(".") + 1 - shared]) for name in pair)
-            if not in_a_row or {one, other} <= {*known}:
-                pairs[one, other] += 1
-    return next((pair for pair, count in pairs.items() if count > 1), None)
 
 
 def initialize(
     model: nn.Module,
-    base: Initializer,
-    method: Initializer | None,
-    stream: Callable[[str], torch.Generator],
-    images_BCHW: Tensor | None = None,
-    job: Job | None = None,
-    measure: bool = True,
-) -> tuple[InitReport, Tensor | None]:
-    """Set every parameter of `model` in place: the base first, then the method over it.
+    method: Asked | None = None,
+    *,
+    base: Asked | None = None,
+    seed: int = 0,
+    generator: Generator | None = None,
+    layer_scale: float | None = None,
+    batch: Tensor | None = None,
+    **params: Any,
+) -> Report:
+    """Set the weights of a model in place: by a base, by a method over it, or by a method over what is there.
 
-    What is measured of attention stays empty for a model that has none.
+    All or nothing: a model for which the method is not made is refused before anything is changed, and when
+    anything is raised on the way every tensor is as it was. Training mode, types, devices, hooks and
+    `requires_grad` stay as they are, and global random state is not touched; what a method means to stay untrained
+    (`conv_filters`) is in the report. Weights of other types are computed in float32 and rounded once. At one seed
+    the numbers are those of a run of the benchmark, unless they depend on `batch`, and, where libraries have the
+    same tensors, the same function in all.
+
+    Families: timm's ViT, DeiT, ConViT, ConvMixer, MLP-Mixer, ResMLP, BEiT, EVA, Swin; torchvision's ViT; Hugging
+    Face's ViT, DeiT, DINOv2; `nn.MultiheadAttention`, so `nn.TransformerEncoder`. A model that holds one of them will
+    do. Others by an `Adapter` (`vitinit.adapters.register`).
 
     Args:
-        model: a supported model, on any device.
-        base: sets every parameter.
-        method: overwrites some of them, or None.
-        stream: gives the CPU generator of a named stream; base and method draw from one each, so that at one seed
-            every method starts from the same base.
-        images_BCHW: normalised images to measure attention on; they never influence a parameter.
-        job: what methods may use beyond the model and random numbers.
-        measure: whether to measure attention; without it, all of that stays empty.
+        model: on any device, in any float type, before it is compiled, sharded or wrapped for several processes.
+        method: `mimetic` (arXiv 2305.09828), `impulse` (arXiv 2404.01139, 2505.19985), `convit_gpsa` (arXiv
+            2103.10697), `conv_filters` (arXiv 2404.01139), `placebo`; `catalogue()` lists all. None: the base alone.
+            A mapping with `name` and parameters does as well, or an instance: `{"name": "lsuv", "images": 32}`,
+            `Mimetic(alpha_qk=1.0)`. A base will do where no other is given.
+        base: `kaiming_uniform` (PyTorch's default), `trunc_normal` (timm's), or a mapping or an instance.
+            None keeps the weights that are there.
+        seed: of all random numbers.
+        generator: draws the seed, in place of one that is given; `report.seed` holds it.
+        layer_scale: what every layer scale is set to; None leaves them as the library or a checkpoint has them.
+        batch: images, B x C x H x W, normalised as in training, not augmented; for the few methods that use data. All
+            count, up to as many as the method asks for (`lsuv` and `placebo` 64); of more, so many are drawn, none
+            twice.
+        **params: parameters of the method.
 
     Returns:
-        What was done, and the attention targets of the layers that have one (layers x heads x N x N, bool), or None.
+        Every tensor that changed, with its norm before and after, and how much attention is on its target.
 
     Raises:
-        VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
-            value that is not finite.
+        VitinitError: one line: what cannot be done, why, and what can.
     """
-    parts = [part for part in (base, method) if part is not None]
-    measure = measure and has_attention(model)
+    parts = [] if base is None else [_built("base", base, {})]
+    if method is not None:
+        parts.append(_built("method" if parts else "any", method, params))
+    elif params:
+        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+    elif base is None and layer_scale is None:
+        raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
+    by_kind = {part.kind: part for part in parts}
+    seed = _seed(seed, generator)
     with scratch(model) as copied:
-        _, aim, seconds = apply(copied, parts, stream, job or Job())
-    for part in parts:
-        part.freeze(model)
-    layers = attention_layers(model) if measure else []
-    report: dict[str, Any] = {
-        "seconds": seconds,
-        "start": starts(model, images_BCHW) if measure else [],
-        "norms": [
-            LayerNorms(
-                layer=layer.name,
-                query=layer.query_HdD.detach().norm(dim=(1, 2)).tolist(),
-                key=layer.key_HdD.detach().norm(dim=(1, 2)).tolist(),
-            )
-            for layer in layers
-        ],
-    }
-    if layers and aim is not None:
-        report["pseudo_input"] = on_pseudo_input(model, aim)
-    # rotations are told to a layer beside its tokens, and are missing where it is called with tokens alone
-    if layers and images_BCHW is not None and not rotary(model):
-        with suppress(VitinitError):  # its tokens are in rows and columns, or in windows that it makes itself
-            attention_BHNN = layers[0].attention(attention_input(model, images_BCHW))
-            report["images"] = len(images_BCHW)
-            report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
-            if aim is not None:
-                report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
-    return InitReport.model_validate(report), aim.targets_LHNN.bool() if layers and aim is not None else None
-
-
-@torch.no_grad()
-def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
-    """Attention of the first layer on its pseudo-input, beside its target.
-
-    W_q and W_k without biases, as the solvers see it; GPSA gives its own gated map.
-    """
-    pseudo_ND = pseudo_input(position_embedding(model)) if aim.pseudo_ND is None else aim.pseudo_ND
-    layer = attention_layers(model)[0]
-    with evaluated(model):
-        if layer.gated:
-            attention_HNN = layer.attention(pseudo_ND[None])[0]
-        else:
-            weights = layer.query_HdD, layer.key_HdD
-            query_HNd, key_HNd = (pseudo_ND.to(weight.device) @ weight.transpose(1, 2) for weight in weights)
-            logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
-            attention_HNN = logits_HNN.softmax(-1)
-        return fidelity(attention_HNN[None], aim.targets_LHNN[0])
-
-
-def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
-    """Compare attention maps with 0/1 targets; see `Fidelity` for the three numbers."""
-    targets_HNN = targets_HNN.to(attention_BHNN)
-    has_target_HN = targets_HNN.sum(-1) > 0
-    mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
-    hit_BHN = attention_BHNN.argmax(-1) == targets_HNN.argmax(-1)
-    return Fidelity(
-        mass=float(mass_BHN[:, has_target_HN].mean()),
-        argmax=float(hit_BHN[:, has_target_HN].float().mean()),
+        if layer_scale is not None:
+            _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
+        remarks = []
+        job = Job(training_images=None if batch is None else _training_images(copied, batch, seed))
+        changed, aim, _ = apply(copied, parts, lambda name: stream(seed, name), job)
+        mass = uniform = None
+        if aim is not None:
+            mass, uniform = on_pseudo_input(copied, aim).mass, 1 / aim.targets_LHNN.shape[-1]
+            if mass < 2 * uniform and parts[-1].name == "impulse":
+                remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
+        remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
+        for part in parts:
+            part.freeze(copied)
+        untrained = tuple(
+            name
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and not copied.get_parameter(name).requires_grad
+        )
+        after = named_tensors(copied)
+        changes = tuple(
+            Change(name, tuple(old.shape), _norm(old), _norm(after[name]))
+            for name, old in named_tensors(model).items()
+            if not same(old.to(after[name].dtype), after[name])
+        )
+        queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
+        heads = {f"{name}.weight" for name in classifiers(copied)}
+        own_family = any(known.adapter not in FAMILIES for known in families(copied))
+        if "base" in by_kind and own_family and constant(copied):
+            remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
+    weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
+    if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:
+        remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
+    for module in model.modules() if "base" in by_kind else ():
+        if hasattr(module, "base_model_prefix"):  # of transformers, which draws anew what has no mark in a larger model
+            for inner in module.modules():
+                vars(inner)["_is_hf_initialized"] = True
+    now = named_tensors(model)
+    MEANT[model] = Meant(
+        values={name: fingerprint(now[name]) for names in changed for name in names},
+        attention=queries_and_keys.intersection(changed[-1] if "method" in by_kind else ()),
+        untrained={*untrained},
+    )
+    return Report(
+        model=type(model).__name__,
+        base=by_kind.get("base"),
+        method=by_kind.get("method"),
+        seed=seed,
+        changes=changes,
+        attention_on_target=mass,
+        uniform=uniform,
+        layer_scale=None if layer_scale is None else float(layer_scale),
+        untrained=untrained,
+        remarks=tuple(remarks),
     )
 
 
-def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> list[list[list[float]]]:
-    """Mean attention at each (row, column) offset: heads x (2r+1) x (2r+1), r = radius, or side - 1 if that is less."""
-    rows, columns = grid
-    r = min(radius, rows - 1, columns - 1)
-    steps, attention = range(-r, r + 1), attention_HNN.detach().cpu().view(-1, rows, columns, rows, columns)
-    # the diagonal of (query row, key row) at distance `down`, then likewise for the columns
-    rows_HC = [
-        torch.stack([attention.diagonal(down, 1, 3).diagonal(right, 1, 2).mean(dim=(1, 2)) for right in steps], 1)
-        for down in steps
-    ]
-    return torch.stack(rows_HC, 1).double().round(decimals=6).tolist()
+def _norm(tensor: Tensor) -> float:
+    return float(tensor.detach().cpu().abs().double().norm())  # of complex numbers too
+
+
+def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[str, Any]) -> Initializer:
+    """Return the instance that is asked for; of `any` kind, a base where a base has that name."""
+    if isinstance(asked, Initializer):
+        asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
+    elif isinstance(asked, str):
+        asked = {"name": asked}
+    if not isinstance(asked, Mapping) or not isinstance(asked.get("name"), str):
+        what = "base" if kind == "base" else "method"
+        raise VitinitError(
+            f"{what} must be a name, a mapping with `name` and parameters, or an instance, not {brief(asked)}"
+        )
+    if twice := sorted(params.keys() & asked.keys()):
+        raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
+    if kind == "any":
+        kind = "base" if asked["name"] in names("base") else "method"
+    return build_named({**asked, **params}, kind)
+
+
+def _seed(seed: Any, generator: Generator | None) -> int:
+    if generator is not None:
+        if seed:
+            raise VitinitError("give a seed or a generator, not both")
+        return int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    try:
+        return operator.index(seed)
+    except TypeError:
+        raise VitinitError(f"seed must be an integer, not {brief(seed)}") from None
+
+
+def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int], Tensor]:
+    if not isinstance(batch, Tensor) or batch.ndim != 4 or not len(batch):
+        raise VitinitError("batch must be a tensor of images, B x C x H x W, B at least 1")
+    if not batch.is_floating_point():
+        raise VitinitError(f"batch must be normalised as in training, and {batch.dtype} has whole numbers alone")
+
+    def chosen(count: int) -> Tensor:
+        if len(batch) > count:
+            numbers = torch.randperm(len(batch), generator=stream(seed, "init/images"))[:count]
+        else:  # all, and all equally often: what is measured on them is what it is on the batch
+            numbers = torch.arange(len(batch)).repeat(math.ceil(count / len(batch)))
+        chosen_BCHW = batch[numbers].to(next(model.parameters()))
+        if not chosen_BCHW.min() < chosen_BCHW.max():
+            raise VitinitError("batch is one number everywhere, or NaN: give images that differ")
+        try:
+            with torch.no_grad(), evaluated(model):
+                model(chosen_BCHW[:1])
+        except Exception as error:  # code of anyone's
+            size = " x ".join(map(str, batch.shape[1:]))
+            raise VitinitError(f"{type(model).__name__} does not take images of {size}: {error}") from None
+        return chosen_BCHW
+
+    return chosen
+
+
+def _set_layer_scales(model: nn.Module, value: float) -> None:
+    most = torch.finfo(torch.float32).max
+    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= most:
+        raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {brief(value)}")
+    scales = layer_scales(model)
+    if not scales:
+        raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
+    for scale in scales:
+        scale.detach().fill_(float(value))

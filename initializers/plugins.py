@@ -16,6 +16,7 @@ import os
 import pkgutil
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,8 +78,6 @@ class Registry(Generic[T]):
     order: Callable[[T], Any] | None = None
     """Sort key of entries; default: the name."""
     searched: bool = False
-    broken: BrokenFile | None = None
-    """The first entry point that cannot be used."""
     known: dict[str, T] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -120,7 +119,7 @@ class Registry(Generic[T]):
     def search(self) -> None:
         """Import the files of the packages and load the entry points, if that has not been done.
 
-        An entry point that cannot be used is kept for whoever asks for all entries, or for one that is not there.
+        An entry point that cannot be used is a warning.
 
         Raises:
             BrokenFile: A file of the packages cannot be used.
@@ -136,24 +135,17 @@ class Registry(Generic[T]):
                     for attribute, value in found.items() if self.collect else ():
                         if self.accepts(value):
                             self.put(value, f"{file.name}.{attribute}")
-        self.broken = None
+        self.searched = True
         for entry in importlib.metadata.entry_points(group=self.group):
             try:
                 with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
                     self.load(entry.load(), entry.value)
             except BrokenFile as error:
-                self.broken = self.broken or error
-        self.searched = self.broken is None
+                warnings.warn(str(error), stacklevel=2)
 
     def by_name(self) -> dict[str, T]:
-        """All entries, in their order.
-
-        Raises:
-            BrokenFile: An entry point cannot be used.
-        """
+        """All entries that can be used, in their order."""
         self.search()
-        if self.broken:
-            raise self.broken
         return dict(sorted(self.known.items(), key=lambda item: self.order(item[1]) if self.order else item[0]))
 
     def entries(self) -> list[T]:
@@ -168,7 +160,7 @@ class Registry(Generic[T]):
         """
         self.search()
         if name not in self.known:
-            raise self.broken or unknown_name(self.noun, name, self.known)
+            raise unknown_name(self.noun, name, self.known)
         return self.known[name]
 
 

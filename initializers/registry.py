@@ -10,6 +10,8 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import inspect
+import re
+import textwrap
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,9 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar, get_args
 
-import torch
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
@@ -45,7 +46,7 @@ class Job:
             VitinitError: there are none; names their user, as in "method 'NAME'".
         """
         if self.training_images is None:
-            raise VitinitError(f"{user} needs training images: vitinit.initialize(..., images=batch)")
+            raise VitinitError(f"{user} needs training images: vitinit.initialize(..., batch=images)")
         return self.training_images(count)
 
 
@@ -98,17 +99,21 @@ class Initializer(Parameters):
         """Refuse a model that the method is not made for, before anything is changed.
 
         Raises:
-            VitinitError: says what the model lacks; here, every parameter that `touches` names, or attention where
-                the method `sets` parts of it.
+            VitinitError: says what the model lacks; here, every parameter that `touches` names; or attention where
+                the method `sets` parts of it, and an MLP beside it where it `sets` its last Linear.
         """
         if self.sets:
-            self.attention_of(model)
+            self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model)
             return
         known = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
         if self.touches and not any(fnmatch.filter(known, pattern) for pattern in self.touches):
             raise VitinitError(
                 f"{self.described} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.model_dump(exclude_unset=True).items())
+        return f"{self.name}({given})" if given else self.name
 
     @property
     def described(self) -> str:
@@ -119,14 +124,11 @@ class Initializer(Parameters):
         """Return remarks on the weights as set, and on what it leaves alone: phrases for `vitinit.Report`."""
         return []
 
-    def attention_of(
-        self, model: nn.Module, *, sized_by_keys: bool = False, plain_logits: bool = False
-    ) -> list[AttentionLayer]:
+    def attention_of(self, model: nn.Module, plain_logits: bool = False) -> list[AttentionLayer]:
         """Return the attention layers of a model.
 
         Args:
             model: of any kind.
-            sized_by_keys: whether W_v must have as many rows as W_k.
             plain_logits: whether queries and keys must meet without a norm, which would undo the size of W_q and W_k.
 
         Raises:
@@ -137,14 +139,10 @@ class Initializer(Parameters):
         except VitinitError as error:
             raise VitinitError(f"{self.described}: {error}") from None
         for layer in layers:
-            values, keys = len(layer.value_DD), layer.key_HdD.flatten(0, 1).shape[0]
-            if sized_by_keys and values != keys:
-                rows = f"in {layer.name!r} W_v has {values} rows and W_k {keys}"
-                raise VitinitError(f"{self.described} is made for values as wide as keys, and {rows}")
             if plain_logits and layer.normalised:
                 raise VitinitError(
                     f"{self.described}: {type(model).__name__} normalises queries and keys ({layer.name}), so "
-                    "that the size of W_q and W_k has no effect; choose a method that leaves them alone"
+                    "that the size of W_q and W_k has no effect; choose a method or parameters that leave them alone"
                 )
         return layers
 
@@ -172,8 +170,8 @@ class Initializer(Parameters):
         """
 
     @abstractmethod
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Tensor | Aim | None:
-        """Set the parameters in place; every random number comes from `generator` (a CPU generator).
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> Tensor | Aim | None:
+        """Set the parameters in place, without gradients; every random number comes from `generator` (of the CPU).
 
         Returns:
             The attention targets H of every layer (heads x N x N, entries 0 or 1) when the method aims at attention
@@ -197,7 +195,7 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Any], a
     """
     changed = [name for name, value in after.items() if value != before[name]]
     own = {position_name(model)} if "position" in part.sets else set()
-    for layer in survey(model)[0] if part.sets else ():
+    for layer in survey(model).layers if part.sets else ():
         own.update(layer.names_of(*{*part.sets} - {"position"}))
     for name in changed:
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
@@ -299,3 +297,43 @@ def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] 
 def build_named(named: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
     """`build`, from a mapping with `name` and parameters."""
     return build(named["name"], {key: value for key, value in named.items() if key != "name"}, kind)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A base or a method."""
+
+    name: str
+    kind: Literal["base", "method"]
+    parameters: dict[str, Any]
+    """Each that has a default, with it."""
+    papers: tuple[str, ...]
+    """arXiv numbers in the first paragraph of its docstring; none where it is ours or a library's."""
+    text: str
+    """Description in one paragraph."""
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
+        papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
+        line = f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}"
+        return textwrap.fill(line, 80, subsequent_indent="    ", break_on_hyphens=False)
+
+
+class Catalogue(list[Known]):
+    """List that prints one entry after the other."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self))
+
+
+def catalogue(kind: Literal["base", "method"] | None = None) -> Catalogue:
+    """All bases and methods, with their parameters and papers; or those of one kind. It prints one after the other.
+
+    Installed packages add theirs by the entry point group `vitinit.initializers`.
+    """
+    listed = Catalogue()
+    for cls in map(get, names(kind)):
+        text, parameters = cls.__doc__ or "", cls.model_construct().model_dump(mode="json")
+        papers = tuple(re.findall(r"\b\d{4}\.\d{4,5}\b", text.partition("\n\n")[0]))
+        listed.append(Known(cls.name, cls.kind, parameters, papers, text))
+    return listed

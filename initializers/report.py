@@ -33,16 +33,6 @@ class LayerNorms(_Frozen):
     key: list[NonNegative]
 
 
-class LayerStart(_Frozen):
-    """One attention layer as training finds it. Entropy and distance are those of patch tokens; None without images."""
-
-    layer: str
-    entropy: list[NonNegative | None] | None = None
-    """Entropy of attention on the images, in nats, mean over queries and images, one value per head."""
-    distance: list[NonNegative | None] | None = None
-    """Mean distance between query and key on the images, weighted by attention, in tokens, one value per head."""
-
-
 class InitReport(_Frozen):
     """Report of the initialisation of one model."""
 
@@ -60,5 +50,3 @@ class InitReport(_Frozen):
     offset_maps: list[list[list[Share]]] | None = None
     """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
     offset, on the images; a mean over the queries whose token at that offset is inside the grid."""
-    start: list[LayerStart] = []
-    """Statistics of every attention layer, on the same images."""

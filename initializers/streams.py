@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-import torch
+from torch import Generator
 
 
 def derive(seed: int, name: str, *position: int) -> int:
@@ -17,6 +17,6 @@ def derive(seed: int, name: str, *position: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def stream(seed: int, name: str, *position: int) -> torch.Generator:
+def stream(seed: int, name: str, *position: int) -> Generator:
     """A CPU generator at one position of a named stream."""
-    return torch.Generator().manual_seed(derive(seed, name, *position))
+    return Generator().manual_seed(derive(seed, name, *position))

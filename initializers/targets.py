@@ -1,11 +1,13 @@
-"""Impulse matrices: each head looks at the token at one fixed offset. And the controls, which break that pattern."""
+"""Impulse matrices: each head looks at the token at one fixed offset. Controls, which break that pattern, and
+pseudo-inputs: the tokens that W_q and W_k are solved on.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn
 
 FIXED_OFFSETS = [4, 1, 5, 3, 7, 0, 2, 6, 8]
 """Order of the nine offsets k in arXiv 2505.19985's code: centre, up, right, left, down, corners."""
@@ -15,9 +17,7 @@ Offset = tuple[float, float]
 Control = Literal["none", "shuffled_rows", "constant_offset", "random_binary"]
 
 
-def head_offsets(
-    kernel_size: int, heads: int, rule: Literal["random", "fixed"], generator: torch.Generator
-) -> list[Offset]:
+def head_offsets(kernel_size: int, heads: int, rule: Literal["random", "fixed"], generator: Generator) -> list[Offset]:
     """(row, column) offset of each head inside a kernel_size x kernel_size neighbourhood.
 
     `random` draws uniformly with replacement (arXiv 2404.01139), `fixed` goes through the nine offsets of a 3 x 3
@@ -41,7 +41,7 @@ def target_positions(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
     return token_positions(grid) + torch.tensor(offsets, dtype=torch.float64)[:, None]
 
 
-def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], generator: torch.Generator) -> Tensor:
+def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], generator: Generator) -> Tensor:
     """The target positions of an impulse matrix, with its pattern broken; heads x N x 2.
 
     - `shuffled_rows`: the rows of H are permuted, by one permutation a head. Each token is a target as often as before.
@@ -78,3 +78,29 @@ def target_matrices(grid: tuple[int, int], positions_HN2: Tensor) -> Tensor:
     inside_HN, key_HN = target_keys(grid, positions_HN2)
     targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[-1])
     return targets_HNN.scatter_(-1, key_HN[..., None], inside_HN[..., None].float())
+
+
+PseudoInput = Literal["position", "uniform", "normal", "position+uniform", "position+normal", "images"]
+
+
+def pseudo_input(tokens_ND: Tensor) -> Tensor:
+    """LayerNorm without affine over the width: zero mean, unit variance, eps 1e-5."""
+    return nn.functional.layer_norm(tokens_ND, tokens_ND.shape[-1:], eps=1e-5)
+
+
+def made_up(kind: PseudoInput, embedding_ND: Tensor, generator: Generator) -> Tensor:
+    """A pseudo-input without data: position embedding, noise, or their sum, N x D.
+
+    Noise is U(-1, 1) or trunc-normal with std sqrt(1/2), which is also the root mean square of a sin-cos embedding.
+    LayerNorm comes last, over the sum, and over noise too: an attention layer only ever sees LayerNormed tokens, so
+    pseudo-inputs are to differ in direction and not in size.
+    """
+    if kind == "position":
+        return pseudo_input(embedding_ND)
+    noise_ND = torch.empty(embedding_ND.shape)
+    if kind.endswith("uniform"):
+        noise_ND.uniform_(-1, 1, generator=generator)
+    else:
+        nn.init.trunc_normal_(noise_ND, std=0.5**0.5, generator=generator)
+    noise_ND = noise_ND.to(embedding_ND)
+    return pseudo_input(embedding_ND + noise_ND if kind.startswith("position") else noise_ND)

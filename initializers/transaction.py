@@ -6,8 +6,10 @@ import copy
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +30,20 @@ WRAPPERS = {
     "GraphModule": "it is a traced graph, whose layers are no modules: initialise the model before it is traced",
 }
 """Wrappers of models by the name of a base class, with what the user should do."""
+
+
+@dataclass(frozen=True)
+class Meant:
+    """Values that `vitinit.initialize` set on purpose: no warning of `vitinit.check` while they stay as they are."""
+
+    values: dict[str, tuple[Any, ...]]
+    """Fingerprints by name of what base and method changed."""
+    attention: set[str]
+    """Those of W_q and W_k that the method changed."""
+    untrained: set[str]
+
+
+MEANT: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -110,15 +126,13 @@ def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
         memory = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
         expected = {}
         for name, tensor in tensors.items():
-            value = tensor
             if not same(tensor.to(new[name].dtype), new[name]):
                 value, old[name] = _rounded(name, tensor, new[name]), tensor.detach().clone()
                 tensor.copy_(value)
+                new[name].data = tensor.new_empty(0)
             shared = memory[tensor.untyped_storage().data_ptr()] > 1 or not tensor.is_contiguous()
             if isinstance(tensor, nn.Parameter) and shared:
-                expected[name] = fingerprint(value)
-            if value is not tensor:
-                new[name].data = value = tensor.new_empty(0)
+                expected[name] = fingerprint(tensor)
         for name, held in expected.items():
             if fingerprint(tensors[name]) != held:
                 raise VitinitError(

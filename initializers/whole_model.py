@@ -5,27 +5,28 @@ from __future__ import annotations
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from itertools import chain
+from typing import ClassVar, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import Normal, Rule, found
 from vitinit.initializers.adapters import Family, families, layer_scales
-from vitinit.initializers.attention import AttentionLayer, pooling_layers, survey
+from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 from vitinit.initializers.threads import one_thread
 
 
-def draw_uniform_(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
+def draw_uniform_(tensor: Tensor, bound: float, generator: Generator) -> None:
     """Fill with U(-bound, bound), drawn where the generator lives, so that every device gets the same numbers."""
     tensor.copy_(torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator))
 
 
-def draw_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
+def draw_normal_(tensor: Tensor, std: float, generator: Generator) -> None:
     """Fill with N(0, std^2); with 0, drawing nothing, where std is 0."""
     if not std:
         tensor.zero_()
@@ -33,15 +34,15 @@ def draw_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None
     tensor.copy_(torch.empty(tensor.shape).normal_(0.0, std, generator=generator))
 
 
-def draw_trunc_normal_(tensor: Tensor, std: float, generator: torch.Generator) -> None:
+def draw_trunc_normal_(tensor: Tensor, std: float, generator: Generator, cut: float = 2.0) -> None:
     """Fill with N(0, std^2) cut at the absolute bounds -2 and 2, as timm and PyTorch do by default.
 
     At std 0.02 the cut is at 100 standard deviations: a plain normal in effect.
     """
-    tensor.copy_(nn.init.trunc_normal_(torch.empty(tensor.shape), std=std, generator=generator))
+    tensor.copy_(nn.init.trunc_normal_(torch.empty(tensor.shape), std=std, a=-cut, b=cut, generator=generator))
 
 
-def singular_vectors(rows: int, columns: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def singular_vectors(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """U and V^T of a Gaussian matrix, float64: orthonormal, as many as the shorter side."""
     drawn = torch.empty(rows, columns).normal_(generator=generator)
     with one_thread():
@@ -49,7 +50,7 @@ def singular_vectors(rows: int, columns: int, generator: torch.Generator) -> tup
     return u, vh
 
 
-def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
+def pytorch_default_(module: Convolution, generator: Generator) -> None:
     """PyTorch's own default of convolutions: weight and bias both U(+-1/sqrt(fan_in)).
 
     `kaiming_uniform_(a=sqrt(5))` in torch.nn comes to exactly this bound.
@@ -61,8 +62,8 @@ def pytorch_default_(module: Convolution, generator: torch.Generator) -> None:
 
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
-FIRST: dict[Rule, str] = {"class_token": "cls_token", "position": "pos_embed"}
-"""Tensors that are drawn before all others: the rule, and the name in timm."""
+Embedding = Literal["class_token", "position"]
+"""Rules of the tensors that are drawn before all others, in this order."""
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """Default where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
@@ -106,7 +107,8 @@ def places(model: nn.Module) -> dict[str, Place]:
             mlp = MLP.search(name)
             role: Role = "other" if mlp is None else "mlp_in" if mlp[1] == "1" else "mlp_out"
             found[name] = Place("head" if name in heads else role)
-    for layer in (*survey(model)[0], *pooling_layers(model)):
+    attention = survey(model)
+    for layer in (*attention.layers, *attention.pools):
         for part in ("query", "key", "value", "proj"):
             place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.kind, part).of, layer.heads)
             found |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
@@ -151,26 +153,36 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
         elif parameter.ndim > 1 and re.search(r"pos(?!t)", pattern) and not re.search(r"rel|bias", pattern):
             rules[pattern] = "'position'"
         elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", pattern):
-            rules[pattern] = "vitinit.Normal(0.02)"
+            rules[pattern] = "vitinit.adapters.Normal(0.02)"
     cls, told = type(model), ", ".join(f"{pattern!r}: {rule}" for pattern, rule in rules.items())
     return (
-        f"vitinit.register(vitinit.Adapter(name={cls.__name__!r}, models=('{cls.__module__}.{cls.__qualname__}',), "
-        f"parameters={{{told}}}))"
+        f"vitinit.adapters.register(vitinit.adapters.Adapter(name={cls.__name__!r}, "
+        f"models=('{cls.__module__}.{cls.__qualname__}',), parameters={{{told}}}))"
     )
 
 
-def _visits(model: nn.Module) -> Iterator[tuple[str, nn.Module, dict[str, nn.Parameter]]]:
+Own = dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]
+"""Parameters of a module by their names in it, each with its rule."""
+
+
+def _visits(model: nn.Module) -> Iterator[tuple[str, nn.Module, Own]]:
     """Yield path, module and the parameters of its own that neither a module before has nor an attention layer.
 
     Layer scales are left out, and W_q, W_k and W_v, which a base sets as one matrix.
     """
-    layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
+    layers, known = {layer.name: layer for layer in survey(model).layers if not layer.gated}, families(model)
     done = {id(parameter) for parameter in layer_scales(model)}
     for path, module in model.named_modules():
         for part in layers[path].kind.qkv if path in layers else ():
             done |= {id(found(module, part.weight)), id(found(module, part.bias))}
-        own = {name: one for name, one in module.named_parameters(recurse=False) if one.numel() and id(one) not in done}
-        done |= {id(parameter) for parameter in own.values()}
+        own: Own = {}
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.numel() and id(parameter) not in done:
+                if isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"):
+                    own[name] = parameter, "matrix"
+                else:
+                    own[name] = parameter, _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known)
+                done.add(id(parameter))
         yield path, module, own
 
 
@@ -186,42 +198,39 @@ class WholeModel(Initializer):
     """True where a Linear is drawn in one way, whatever it is for."""
     fused: ClassVar[bool] = False
     """True where W_q, W_k and W_v are drawn as one matrix."""
+    zero_head: ClassVar[bool] = False
     mlp_bias_std: ClassVar[float] = 0.0
     """Standard deviations, of a normal distribution; 0: the number 0."""
     position_std: ClassVar[float] = 0.02
     class_token_std: ClassVar[float] = 0.0
 
     @abstractmethod
-    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Set a weight, or one matrix of those in its rows: outputs x inputs."""
 
     def matrices(self, place: Place) -> int:
         """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
         return 1 if self.fused else place.matrices
 
-    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: torch.Generator) -> None:
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: Generator) -> None:
         """Set a bias."""
         draw_normal_(bias_O, self.mlp_bias_std if place.role in ("mlp_in", "mlp_out") else 0.0, generator)
 
-    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
-        """Set weight and bias of one convolution, as of a Linear."""
-        weight_OI = torch.empty(len(module.weight), module.weight[0].numel())
-        self.fill(weight_OI, module.bias, [len(weight_OI)], Place(), generator)
-        module.weight.copy_(weight_OI.view(module.weight.shape))
+    def convolution(self, module: Convolution, generator: Generator) -> None:
+        """Set weight and bias of one convolution, as of a Linear; the bias is 0 already."""
+        self.fill([module.weight], [module.bias], Place(), generator)
 
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Set a learned position embedding (`pos_embed`) or a class token (`cls_token`)."""
-        draw_normal_(parameter, self.position_std if name == "pos_embed" else self.class_token_std, generator)
+    def embedding(self, rule: Embedding, parameter: Tensor, generator: Generator) -> None:
+        """Set a learned position embedding or a class token."""
+        draw_normal_(parameter, self.position_std if rule == "position" else self.class_token_std, generator)
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
-        known = families(model)
         unknown = {
             f"{path}.{name}".lstrip("."): parameter
-            for path, module, own in _visits(model)
-            for name, parameter in own.items()
-            if not (isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"))
-            and _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known) is None
+            for path, _, own in _visits(model)
+            for name, (parameter, rule) in own.items()
+            if rule is None
         }
         if unknown and not getattr(model, BY_NAME, False):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -229,7 +238,7 @@ class WholeModel(Initializer):
                 f"base {self.name!r} has no rule for the parameter {next(iter(unknown))!r}{more}; say how each starts: "
                 f"{_advice(model, unknown)}"
             )
-        attention = survey(model)[1]
+        attention = survey(model).unknown
         if attention and not self.every_linear_alike:
             raise VitinitError(
                 f"base {self.name!r} sets W_q, W_k, W_v and W_proj as what they are (kaiming_uniform and trunc_normal "
@@ -238,11 +247,12 @@ class WholeModel(Initializer):
 
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
-        known, remarks = families(model), []
+        remarks = []
         fixed = [
-            name
-            for name, parameter in model.named_parameters()
-            if not parameter.requires_grad and _rule_of(name, parameter, model, known) == "position"
+            f"{path}.{name}".lstrip(".")
+            for path, _, own in _visits(model)
+            for name, (parameter, rule) in own.items()
+            if rule == "position" and not parameter.requires_grad
         ]
         if fixed:
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
@@ -255,7 +265,7 @@ class WholeModel(Initializer):
         return remarks
 
     @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Set every parameter but position embeddings that are fixed, at one seed to the same numbers in every library.
 
         Class token and position embedding are drawn first, then the rest in the order of the modules; W_q, W_k and W_v
@@ -263,66 +273,59 @@ class WholeModel(Initializer):
 
         What no rule covers stays: `check` refuses it, but in a model that a grid has by its name.
         """
-        known, roles, visits = families(model), places(model), list(_visits(model))
-        layers = {layer.name: layer for layer in survey(model)[0] if not layer.gated}
-        rules = {
-            parameter: _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known)
-            for path, module, own in visits
-            for name, parameter in own.items()
-        }
-        for embedding, name in FIRST.items():
-            for parameter, rule in rules.items():
+        roles, visits = places(model), list(_visits(model))
+        layers = {layer.name: layer for layer in survey(model).layers if not layer.gated}
+        for embedding in get_args(Embedding):
+            for parameter, rule in chain.from_iterable(own.values() for _, _, own in visits):
                 if rule == embedding and (parameter.requires_grad or rule != "position"):
-                    self.embedding(name, parameter, generator)
+                    self.embedding(embedding, parameter, generator)
         for path, module, own in visits:
-            weight, bias = own.get("weight"), own.get("bias")
+            weight, bias = (own[name][0] if name in own else None for name in ("weight", "bias"))
             if isinstance(module, nn.Linear) and not module.in_features and bias is not None:
                 bias.zero_()
             elif isinstance(module, nn.Linear) and (weight is not None or bias is not None):
                 drawn = torch.empty_like(module.weight) if weight is None else weight  # None: that of a Linear before
                 matrices = roles[path].matrices
-                self.fill(drawn, bias, [module.out_features // matrices] * matrices, roles[path], generator)
+                biases = [None] * matrices if bias is None else bias.chunk(matrices)
+                self.fill(drawn.chunk(matrices), biases, roles[path], generator)
             elif isinstance(module, Convolution) and weight is not None:
+                if bias is not None:
+                    bias.zero_()
                 self.convolution(module, generator)
             elif isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.reset_running_stats()
-            for name, parameter in own.items():
-                rule = rules[parameter]
-                if isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"):
-                    continue
+            for parameter, rule in own.values():
                 if isinstance(rule, Normal):
                     draw_normal_(parameter, rule.std, generator)
                 elif isinstance(rule, float):
                     parameter.fill_(rule)
             if path in layers:
-                self._joined(layers[path], generator)
+                layer = layers[path]
+                qkv = layer.kind.qkv
+                self.fill([*map(layer.weight, qkv)], [*map(layer.bias, qkv)], Place("qkv", 3, layer.heads), generator)
 
     def fill(
-        self, weight: Tensor, bias: Tensor | None, rows: list[int], place: Place, generator: torch.Generator
+        self,
+        weights: Sequence[Tensor],
+        biases: Sequence[Tensor | None],
+        place: Place,
+        generator: Generator,
     ) -> None:
-        """Set every matrix of a weight that has so many rows of each, then the bias."""
-        count = self.matrices(place)
-        wholes = weight.split(rows) if count >= len(rows) else (weight,)
+        """Set weights as the rows of one, matrix by matrix, then their biases likewise."""
+        rows, count = [len(weight) for weight in weights], self.matrices(place)
+        drawn_OI = torch.empty(sum(rows), weights[0][0].numel())
+        wholes = drawn_OI.split(rows) if count >= len(rows) else (drawn_OI,)
         for whole in wholes:
             for weight_OI in whole.unflatten(0, (count // len(wholes), -1)):
-                self.matrix(weight_OI, place, generator)
-        if bias is not None:
-            self.bias(bias, weight.shape[1], place, generator)
-
-    def _joined(self, layer: AttentionLayer, generator: torch.Generator) -> None:
-        """Set W_q, W_k and W_v as one Linear has them."""
-        parts = layer.kind.qkv
-        weights, biases = [layer.weight(part) for part in parts], [layer.bias(part) for part in parts]
-        rows = [len(weight) for weight in weights]
-        weight = torch.empty(sum(rows), weights[0].shape[1])
-        bias = torch.empty(sum(rows)) if any(one is not None for one in biases) else None
-        self.fill(weight, bias, rows, Place("qkv", 3, layer.heads), generator)
-        drawn = [*weight.split(rows), *(bias.split(rows) if bias is not None else ())]
-        for held, values in zip((*weights, *biases), drawn, strict=False):
-            if held is not None:
-                held.copy_(values)
-
-
-def draw_xavier_uniform_(weight: Tensor, generator: torch.Generator) -> None:
-    """Fill with U(+-sqrt(6 / (inputs + outputs))), a convolution's as a Linear's."""
-    draw_uniform_(weight, math.sqrt(6 / (len(weight) + weight[0].numel())), generator)
+                if self.zero_head and place.role == "head":
+                    weight_OI.zero_()
+                else:
+                    self.matrix(weight_OI, place, generator)
+        for weight, values in zip(weights, drawn_OI.split(rows), strict=True):
+            weight.copy_(values.view(weight.shape))
+        if any(bias is not None for bias in biases):
+            drawn_O = torch.empty(sum(rows))
+            self.bias(drawn_O, drawn_OI.shape[1], place, generator)
+            for bias, values in zip(biases, drawn_O.split(rows), strict=True):
+                if bias is not None:
+                    bias.copy_(values)

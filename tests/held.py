@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from vitinit.initializers.bases.trunc_normal import TruncNormal
+from vitinit.initializers.bases.library_defaults import TruncNormal
 from vitinit.runners.basics.setting import Stop
 
 HELD = "tests.held:Held"

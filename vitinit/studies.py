@@ -9,7 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitinit.initializers.errors import VitinitError, count, os_errors, unknown_name
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from vitinit.initializers.errors import VitinitError, count, explain, os_errors, unknown_name
 from vitinit.results import LOCAL
 
 if TYPE_CHECKING:
@@ -162,7 +165,7 @@ def run(
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
     root = Path(results).absolute()
-    chosen = _options(options, root)
+    chosen = _options({"results": root, **options})
     from vitinit.benchmark.grids.grid import load
     from vitinit.benchmark.terminal import Terminal
     from vitinit.runners.launching.launch import launch
@@ -198,36 +201,30 @@ def _plain(value: Any) -> Any:
     from vitinit.initializers import plugins
 
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
+        return {str(key): _plain(field) for key, field in value.items()}
     if isinstance(value, list | tuple | range):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if isinstance(value, str) and plugins.in_a_file(value):
-        return str(Path.cwd() / value)
-    if isinstance(value, Path):
-        return str(value)
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if hasattr(value, "item"):  # a number of numpy
-        return value.item()
-    raise VitinitError(
-        f"{type(value).__name__} is nothing that a grid can say: write names, numbers, lists or mappings"
-    )
+        value = Path.cwd() / value
+    try:
+        return to_jsonable_python(value, fallback=lambda number: number.item())  # of numpy
+    except AttributeError:
+        raise VitinitError(
+            f"{type(value).__name__} is nothing that a grid can say: write names, numbers, lists or mappings"
+        ) from None
 
 
-def _options(options: Mapping[str, Any], results: Path) -> LaunchOptions:
+def _options(options: Mapping[str, Any]) -> LaunchOptions:
     """Options of the command line, by their names there; one that is repeatable there is a list."""
-    from pydantic import TypeAdapter, ValidationError
-
     from vitinit.runners.options import LaunchOptions
 
-    given, known = {"results": results, **options}, {each.name for each in fields(LaunchOptions)}
-    for unknown in given.keys() - known:
+    known = {field.name for field in fields(LaunchOptions)}
+    for unknown in options.keys() - known:
         raise unknown_name("option", unknown, known)
     try:
-        return TypeAdapter(LaunchOptions).validate_python(given)
+        return TypeAdapter(LaunchOptions).validate_python(options)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise VitinitError(f"option {first['loc'][0]}={first['input']!r}: {first['msg']}") from None
+        raise explain(error, "vitinit.run") from None
 
 
 def _written(root: Path, name: str, content: Mapping[str, Any]) -> tuple[Path, bool]:

@@ -1,1 +1,1 @@
-"""Bases: what sets every parameter of a model before a method does its part; one file each."""
+"""Bases: what sets every parameter of a model before a method does its part."""

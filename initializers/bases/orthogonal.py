@@ -1,16 +1,23 @@
-"""Base `orthogonal`: every weight a (semi-)orthogonal matrix."""
+"""Bases `orthogonal` and `spectral`: every weight a (semi-)orthogonal matrix, times a number."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.threads import one_thread
 from vitinit.initializers.whole_model import Place, WholeModel
+
+
+def draw_orthogonal_(weight_OI: Tensor, gain: float, generator: Generator) -> None:
+    """Fill with orthonormal rows, or columns where these are fewer, times `gain`."""
+    with one_thread():
+        weight_OI.copy_(nn.init.orthogonal_(torch.empty(weight_OI.shape), gain, generator))
 
 
 @register
@@ -33,7 +40,23 @@ class Orthogonal(WholeModel):
         """As `qkv` has it."""
         return {"fused": 1, "per_matrix": place.matrices, "per_head": place.matrices * place.heads}[self.qkv]
 
-    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
-        """Orthonormal rows or columns."""
-        with one_thread():
-            weight_OI.copy_(nn.init.orthogonal_(torch.empty(weight_OI.shape), self.gain, generator))
+    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
+        """Set orthonormal rows or columns."""
+        draw_orthogonal_(weight_OI, self.gain, generator)
+
+
+@register
+class Spectral(WholeModel):
+    """The spectral condition (Yang et al., arXiv 2310.17813): spectral norm sqrt(outputs / inputs); biases are 0.
+
+    Weights are orthogonal, so have exactly that norm. W_q, W_k and W_v are three matrices.
+
+    Trap. The paper's learning rates by layer are no matter of initialisation: this is half of its recipe.
+    """
+
+    name = "spectral"
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
+        """Set a matrix of spectral norm sqrt(outputs / inputs)."""
+        outputs, inputs = weight_OI.shape
+        draw_orthogonal_(weight_OI, math.sqrt(outputs / inputs), generator)

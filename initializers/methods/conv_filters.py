@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import family
 from vitinit.initializers.errors import VitinitError
@@ -64,8 +64,7 @@ class ConvFilters(Initializer):
         for layer in spatial_filters(model) if self.frozen else ():
             layer.requires_grad_(False)
 
-    @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Overwrite weight and bias of every depthwise convolution."""
         for layer in spatial_filters(model):
             channels, _, side, _ = layer.weight.shape
@@ -76,7 +75,7 @@ class ConvFilters(Initializer):
             if layer.bias is not None:
                 draw_uniform_(layer.bias, 1 / side, generator)
 
-    def _filters_DL(self, channels: int, side: int, generator: torch.Generator) -> Tensor:
+    def _filters_DL(self, channels: int, side: int, generator: Generator) -> Tensor:
         """Filters that are no noise, D x L with L = side^2 places in row-major order."""
         places_DL = torch.rand(channels, side**2, generator=generator).argsort(1)
         if self.filter == "gaussian":

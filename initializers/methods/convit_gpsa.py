@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from pydantic import PositiveFloat, model_validator
-from torch import nn
+from torch import Generator, nn
 
 from vitinit.initializers.attention import attention_layers, family, token_grid
 from vitinit.initializers.errors import VitinitError
@@ -86,8 +86,7 @@ class ConvitGpsa(Initializer):
             elif layer.gated and not self.train_gating:
                 layer.module.gating_param.requires_grad_(False)
 
-    @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim | None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> Aim | None:
         """Set the GPSA layers. Returns the targets where each head's offset is a token (odd k), else None."""
         known = family(model)
         holder: Any = known.model if known else model

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import found
 from vitinit.initializers.attention import AttentionLayer, attention_layers
@@ -48,7 +48,7 @@ class Mimetic(Initializer):
     """Added to every entry of the first matrix of each MLP, so that it has a mean (arXiv 2602.07156). The paper's value
     could not be read: this one is to be swept, and a setting of it is ours."""
 
-    def _noise(self, width: int, generator: torch.Generator) -> Tensor:
+    def _noise(self, width: int, generator: Generator) -> Tensor:
         z = torch.empty(width, width)
         bound = (3 / width) ** 0.5
         if self.noise == "normal":
@@ -59,12 +59,7 @@ class Mimetic(Initializer):
         """Refuse attention in which the size of W_q and W_k has no effect, or in which W_v and W_proj do not meet."""
         if self.mlp_mean:
             self.blocks_of(model)
-        for layer in self.attention_of(model):
-            if self.parts != "vo" and layer.normalised:
-                raise VitinitError(
-                    f"method 'mimetic': {type(model).__name__} normalises queries and keys ({layer.name}), so that "
-                    "W_q^T W_k has no size of its own; parts='vo' sets W_v and W_proj alone"
-                )
+        for layer in self.attention_of(model, plain_logits=self.parts != "vo"):
             rows, width = layer.value_DD.shape
             if self.parts != "qk" and self.vproj_order == "released" and rows != width:
                 raise VitinitError(
@@ -78,8 +73,7 @@ class Mimetic(Initializer):
                     f"({layer.name}), so that their product is no value path; parts='qk' sets W_q and W_k alone"
                 )
 
-    @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
         with one_thread(), ThreadPoolExecutor() as pool:
             for layer in attention_layers(model):
@@ -99,7 +93,7 @@ class Mimetic(Initializer):
                     layer.value_DD.copy_(left)
                     layer.proj_DD.copy_(right)
 
-    def _goals(self, layer: AttentionLayer, generator: torch.Generator) -> Iterator[tuple[Tensor, int] | None]:
+    def _goals(self, layer: AttentionLayer, generator: Generator) -> Iterator[tuple[Tensor, int] | None]:
         """Yield product and rank for W_q^T W_k of each head, then for the value path; None for what stays."""
         heads, features, width = layer.query_HdD.shape
         for _ in range(heads):
@@ -109,7 +103,7 @@ class Mimetic(Initializer):
         yield None if self.parts == "qk" else (goal_DD, len(layer.value_DD))
 
 
-def factors(product_DD: Tensor, rank: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def factors(product_DD: Tensor, rank: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """`split`; of a rank larger than D a random orthonormal basis, rank x D, stands between the factors.
 
     The product is then exact, and no row of them is zero.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, field_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers import registry
 from vitinit.initializers.attention import (
@@ -67,10 +67,7 @@ class Placebo(Initializer):
         named = {"name": value} if isinstance(value, str) else value
         if not isinstance(named, dict) or not isinstance(named.get("name"), str):
             raise ValueError("must be the name of a method, or a mapping with `name` and parameters")
-        try:
-            inner = registry.build_named(named, "method")
-        except VitinitError as error:
-            raise ValueError(str(error)) from None
+        inner = registry.build_named(named, "method")
         if isinstance(inner, cls):
             raise ValueError("a placebo is made of a method, not of another placebo")
         return {"name": named["name"], **inner.model_dump(mode="json")}
@@ -90,8 +87,7 @@ class Placebo(Initializer):
         """As the method does."""
         self.method.freeze(model)
 
-    @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Tensor | Aim | None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> Tensor | Aim | None:
         """Apply the method, then replace what it set; returns the method's targets. `entropy` needs training images."""
         images_BCHW = None
         if self.keep == "entropy":
@@ -136,7 +132,7 @@ class _Weight:
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
     found: list[_Weight] = []
-    for layer in survey(model)[0]:
+    for layer in survey(model).layers:
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
         for part, index, view, turns in (
@@ -153,7 +149,7 @@ def _weights(model: nn.Module) -> list[_Weight]:
     return found
 
 
-def _rotated(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
+def _rotated(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
     heads, rows, columns = value_HXX.shape
     if turns == "left":
         return orthogonal(rows, generator) @ value_HXX
@@ -161,13 +157,13 @@ def _rotated(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tenso
     return value_HXX @ torch.stack([orthogonal(columns, generator) for _ in range(count)])
 
 
-def _gaussian(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
+def _gaussian(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
 
 
-def _shuffled(value_HXX: Tensor, turns: str, generator: torch.Generator) -> Tensor:
+def _shuffled(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
     order_HE = torch.rand(len(value_HXX), value_HXX[0].numel(), dtype=torch.float64, generator=generator).argsort(1)
     return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
 
@@ -176,7 +172,7 @@ TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffle
 """Treatment of a weight and the word for it, by what is kept; for the others it is drawn from a Gaussian."""
 
 
-def orthogonal(size: int, generator: torch.Generator) -> Tensor:
+def orthogonal(size: int, generator: Generator) -> Tensor:
     """A random orthogonal matrix, uniform (Haar), float64: Q of a Gaussian, R's diagonal made positive."""
     q, r = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))
     return q * r.diagonal().sign()

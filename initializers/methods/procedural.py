@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 from torch.nn import functional
 
 from vitinit.initializers.attention import attention_layers, evaluated, rotary, token_grid
@@ -70,12 +70,12 @@ class Procedural(Initializer):
                     "another method"
                 )
 
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> None:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Train the blocks."""
         blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
         tokens = math.prod(token_grid(model))
         width = attention_layers(model)[0].query_HdD.shape[-1]
-        generator = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+        generator = Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
         trained = deepcopy(blocks)
         own = [parameter.requires_grad_() for parameter in trained.parameters()]
@@ -121,7 +121,7 @@ class Procedural(Initializer):
         return 1e-6 + (self.lr - 1e-6) * (1 + math.cos(math.pi * done)) / 2
 
 
-def brackets(count: int, length: int, kinds: int, share: float, generator: torch.Generator) -> Tensor:
+def brackets(count: int, length: int, kinds: int, share: float, generator: Generator) -> Tensor:
     """Return strings of nested brackets, `count` x `length` (zlshinnick/procedural-pretraining, dyck.py).
 
     Kind k opens as k and closes as `kinds` + k. At each place a bracket is opened with probability `share`, where

@@ -206,13 +206,13 @@ def _start(spec: RunSpec) -> None:
 
     from vitinit.benchmark.models.build import build_model
     from vitinit.initializers import registry
-    from vitinit.initializers.initialize import apply
+    from vitinit.initializers.apply import apply_in_turn
     from vitinit.initializers.streams import stream
 
     noise = torch.randn(64, 3, spec.model.image_size, spec.model.image_size)
     parts = [registry.build(part.name, part.params) for part in (spec.base, spec.method) if part]
     job = registry.Job(training_images=lambda count: noise[:count])
-    apply(build_model(spec.model, classes=10), parts, lambda name: stream(spec.seed, name), job)
+    apply_in_turn(build_model(spec.model, classes=10), parts, lambda name: stream(spec.seed, name), job)
 
 
 def standing(arguments: list[str]) -> int:

@@ -21,9 +21,9 @@ from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.initializers import registry
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, cause, located, plain
-from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
@@ -42,7 +42,7 @@ from vitinit.runners.basics.setting import (
 from vitinit.runners.loaders import make_loader, open_data
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.outcome import failure, final_outcome, now, record
-from vitinit.runners.probes.observer import Observer, keep, masked, refusal
+from vitinit.runners.probes.observer import Observer, keep, masked
 from vitinit.runners.tracking.tracking import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import ALONE, Failed, World
@@ -179,8 +179,6 @@ def _give_up(
         os._exit(0 if requeued else 1)  # an orderly end of the process would wait for the others
 
 
-TRIED = 2
-"""As many images show whether attention can be measured."""
 PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
 ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
@@ -285,8 +283,6 @@ class Run:
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
-        self.unmeasured = ""
-        """Reason why attention cannot be measured before training; empty where it can, or where there is none."""
         self.observer = None if self.world.rank else self.new_observer()
         self.from_step = 0
         self.init: InitReport
@@ -309,10 +305,6 @@ class Run:
             self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
         if not has_attention(model):
             return None
-        tried = torch.arange(min(TRIED, len(self.data.train.labels)))
-        self.unmeasured = refusal(model, self.loader.plain(tried))
-        if self.unmeasured:
-            self.report(f"attention at the start is not measured: {self.unmeasured}")
         maps_at = (0, spec.recipe.epochs) if keeps else ()
         return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
 
@@ -343,14 +335,13 @@ class Run:
         def training_images(count: int) -> Tensor:
             return loader.plain(torch.randint(images, (count,), generator=stream(seed, "init/images")))
 
-        self.init, targets_LHNN = initialize(
+        self.init, targets_LHNN = initialize_run(
             self.training.model,
             self.base,
             self.method,
             lambda name: stream(seed, name),
-            None if self.unmeasured else loader.plain(probe),
+            loader.plain(probe),
             Job(lambda done, total: self.stop.check(), training_images),
-            measure=not (self.unmeasured and refusal(self.training.model, None)),
         )
         if self.observer:
             self.observer.targets_LHNN = targets_LHNN

@@ -18,7 +18,7 @@ from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
 from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.initializers.attention import evaluated, token_grid
-from vitinit.initializers.diagnostics import mean_attention, rounded, starts
+from vitinit.initializers.diagnostics import mean_attention, rounded
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import Loader
@@ -125,20 +125,6 @@ def chosen(available: int, count: int) -> Tensor:
     return torch.randperm(available, generator=stream(0, "maps"))[:count]
 
 
-def refusal(model: nn.Module, images_BCHW: Tensor | None) -> str:
-    """Return why the attention of somebody's model cannot be measured, or its weights alone; empty where it can.
-
-    Args:
-        model: with attention, on any device; it is left as it was.
-        images_BCHW: a few, on its device; None for the weights alone.
-    """
-    try:
-        starts(model, images_BCHW)
-    except Exception as error:  # modules with other names or shapes than probes go by
-        return f"{type(model).__name__}: {cause(error)}"
-    return ""
-
-
 def take(
     model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int
 ) -> tuple[Probe | None, dict[str, list[str]]]:
@@ -161,7 +147,7 @@ def take(
     for name, measure in probes().items():
         try:
             value = measure(seen)
-        except Exception as error:  # as above: this one is left out, and no other
+        except Exception as error:  # of anyone's model: this one is left out, and no other
             missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
             continue
         if value is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import os_errors, plain
+from vitinit.initializers.errors import VitinitError, os_errors, plain
 from vitinit.runners.basics.gpu import out_of_memory
 
 HEADER = b"vitinit checkpoint 1\n"
@@ -54,6 +54,8 @@ class Checkpoints:
                 with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
                     content = path.read_bytes()
                 yield unpack(content)
+            except VitinitError:
+                raise
             except ValueError as error:
                 self.report(f"checkpoint {path} is passed over: {plain(str(error), 300)}")
         self._good = None

@@ -12,8 +12,8 @@ from vitinit.benchmark.grids.parts import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers import registry
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.initialize import initialize
 from vitinit.initializers.registry import Job
 from vitinit.initializers.streams import stream
 
@@ -35,12 +35,13 @@ def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch: str
         base, method = (part, None) if part.kind == "base" else (registry.build("trunc_normal", {}), part)
         if verdict:
             with pytest.raises(VitinitError) as refused:
-                initialize(model, base, method, lambda named: stream(0, named))
+                initialize_run(model, base, method, lambda named: stream(0, named))
             assert verdict == str(refused.value).replace(type(model).__name__, spec.label)
             assert misfit(spec, InitializerSpec(name="trunc_normal"), InitializerSpec(name=name)) == verdict
         else:  # without what a record measures, which takes the longest
             for each in filter(None, (base, method)):
                 each.check(model)
-                each.apply(model, stream(0, name), Job(training_images=images))
+                with torch.no_grad():
+                    each.apply(model, stream(0, name), Job(training_images=images))
             assert model(images(4)).isfinite().all()
         model.requires_grad_()  # some methods freeze what they set

@@ -53,7 +53,7 @@ def initialized(described: dict[str, Any], base: Any, method: Any, seed: int) ->
     """Initialise a new model; return the number of untrained tensors and the state."""
     model = build(described)
     images_BCHW = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    report = vitinit.initialize(model, method, base=base, seed=seed, images=images_BCHW)
+    report = vitinit.initialize(model, method, base=base, seed=seed, batch=images_BCHW)
     return len(report.untrained), model.state_dict()
 
 

@@ -92,7 +92,8 @@ def global_state() -> list[Any]:
 
 def applied(m: Any, name: str, seed: int = 0, **params: Any) -> Any:
     """The model, after a base or a method."""
-    registry.build(name, params).apply(m, generator(seed), JOB)
+    with torch.no_grad():
+        registry.build(name, params).apply(m, generator(seed), JOB)
     return m
 
 

@@ -166,7 +166,7 @@ ILL: dict[str, tuple[Change, str, str]] = {
     "gradients times ten": (
         ten_times,
         "gradient-uneven",
-        "blocks.0.attn.qkv.weight and 2 more: gradient 5e+03, and 3 in blocks.3.attn.qkv.weight: over 200 times",
+        "blocks.0.attn.qkv.weight and 3 more: gradient 5e+03, and 3 in blocks.3.attn.qkv.weight: over 200 times",
     ),
     "softmax at the end": (hooked("head", lambda out: out.softmax(-1)), "softmax-in-model", "output: each"),
     "batch and tokens": (mixed, "batch-mixed", "output: the other"),

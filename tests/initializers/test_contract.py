@@ -89,7 +89,7 @@ def test_the_seed_alone_decides_and_nothing_else_is_changed(
         if is_method:
             vitinit.initialize(m, base=base, seed=1)
         plain, given = state(m), {"method": asked} if is_method else {"base": asked}
-        report = vitinit.initialize(m, **given, seed=seed, images=images(4))
+        report = vitinit.initialize(m, **given, seed=seed, batch=images(4))
         assert (facts(m), global_state()) == around
         changed = differing(plain, state(m))
         assert {change.name for change in report.changes} == changed

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.initializers import registry
-from vitinit.initializers.diagnostics import each_attention, starts
+from vitinit.initializers.apply import initialize_run, offset_maps
+from vitinit.initializers.diagnostics import each_attention, measured, nonlocality
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.initialize import initialize, offset_maps
 from vitinit.initializers.report import InitReport
 
 
@@ -31,18 +31,19 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
     each_attention(m, images(3), keep)
     side = 8
     away = np.array([[math.hypot(i // side - j // side, i % side - j % side) for j in range(64)] for i in range(64)])
-    for found, attention in zip(starts(m, images(3)), maps, strict=True):
+    seen = measured(m, images(3))
+    for entropy, mean, grid, attention in zip(seen.entropy, seen.maps, seen.grids, maps, strict=True):
         among = attention[:, :, -64:, -64:]
         among = among / among.sum(-1, keepdims=True)
-        assert found.entropy == pytest.approx((-among * np.log(among)).sum(-1).mean((0, 2)), rel=1e-5)
-        assert found.distance == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
+        assert entropy.tolist() == pytest.approx((-among * np.log(among)).sum(-1).mean((0, 2)), rel=1e-5)
+        assert nonlocality(mean, grid).tolist() == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
 
 
 def test_attention_that_the_model_never_calls_is_named() -> None:
     m = model(VIT_TOKEN)
     m.blocks[1].forward = lambda x: x
     with pytest.raises(VitinitError, match=r"attention 'blocks.1.attn' is not called in a forward pass of"):
-        starts(m, images(3))
+        measured(m, images(3))
 
 
 @pytest.mark.parametrize(("rows", "columns", "r"), [(4, 3, 2), (3, 4, 2), (6, 5, 3)])
@@ -66,7 +67,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, 
 def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
     m, given = model(), images(3)
     base, method = registry.build("kaiming_uniform", {}), registry.build("impulse", {"offsets": "fixed"})
-    report, returned = initialize(m, base, method, streams(0), given)
+    report, returned = initialize_run(m, base, method, streams(0), given)
     targets = torch.tensor(loop_targets(8, 8, [(0, 0), (-1, 0), (0, 1), (0, -1)]))
     assert torch.equal(returned, targets.bool().expand(2, -1, -1, -1))
     has, qkv, block = targets.any(-1), m.blocks[0].attn.qkv, m.blocks[0]

@@ -11,8 +11,7 @@ from small_models import differing, facts, generator, images, refused, state
 from torch import nn
 
 import vitinit
-from vitinit.initializers import registry
-from vitinit.initializers.initialize import initialize
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 
 
@@ -68,15 +67,13 @@ def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_sta
 def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, method: str | None) -> None:
     ours, theirs = zoo.build(name, 1), zoo.build(name, 2)
     report = vitinit.initialize(ours, method, base=base, seed=7)
-    params = {key: value for key, value in (report.method or {}).items() if key != "name"}
-    built = registry.build(method, params, "method") if method else None
-    recorded, _ = initialize(theirs, registry.build(base, {}, "base"), built, lambda stream_of: stream(7, stream_of))
+    recorded, _ = initialize_run(theirs, report.base, report.method, lambda name: stream(7, name))
     assert differing(state(ours), state(theirs)) == set()
     if report.attention_on_target is not None:
         assert recorded.pseudo_input.mass == report.attention_on_target
 
 
-def test_the_report_says_what_changed_in_four_lines_of_80_columns() -> None:
+def test_the_report_says_what_changed_in_four_entries_with_whole_names() -> None:
     m = zoo.build("timm ViT")
     before = state(m)
     report = vitinit.initialize(m, "impulse", seed=1, solver="rotation")
@@ -86,8 +83,9 @@ def test_the_report_says_what_changed_in_four_lines_of_80_columns() -> None:
         assert change.after == pytest.approx(float(m.get_parameter(change.name).detach().norm()))
         assert change.shape == (144, 48)
     assert str(report).splitlines() == [
-        "method: impulse(solver='rotation')",
-        "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to blo...",
+        "method: impulse(solver={'name': 'rotation'})",
+        "VisionTransformer, seed 1: 2 tensors changed: blocks.0.attn.qkv.weight to",
+        "    blocks.1.attn.qkv.weight",
         f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
         "also: near uniform; for learned positions: solver='svd', position_scale=18",
     ]

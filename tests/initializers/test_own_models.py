@@ -13,10 +13,11 @@ from small_models import refused
 from torch import nn
 
 import vitinit
-from vitinit import linear
+from vitinit import adapters
+from vitinit.adapters import linear
 
 UNKNOWN = "no adapter knows"
-KEY, VALUE = vitinit.fused("to_kv.weight", "to_kv.bias", of=2)
+KEY, VALUE = adapters.fused("to_kv.weight", "to_kv.bias", of=2)
 
 
 class Own(nn.Module):
@@ -36,9 +37,9 @@ class Model(nn.Module):
         self.attention, self.where = Own(), nn.Parameter(torch.randn(17, 48))
 
 
-def kind(**other: Any) -> vitinit.Attention:
+def kind(**other: Any) -> adapters.Attention:
     given = {"heads": "n_heads", "query": linear("to_q"), "key": KEY, "value": VALUE, "proj": linear("out")}
-    return vitinit.Attention(**{"types": (Own,), **given, **other})
+    return adapters.Attention(**{"types": (Own,), **given, **other})
 
 
 REST: dict[str, Any] = {
@@ -50,20 +51,20 @@ REST: dict[str, Any] = {
 
 
 @contextmanager
-def registered(name: str, *kinds: vitinit.Attention, **more: Any) -> Iterator[None]:
+def registered(name: str, *kinds: adapters.Attention, **more: Any) -> Iterator[None]:
     """Make an adapter with these kinds of attention known."""
-    vitinit.register(vitinit.Adapter(name, attention=kinds, **more))
+    adapters.register(adapters.Adapter(name, attention=kinds, **more))
     try:
         yield
     finally:
-        vitinit.unregister(name)
+        adapters.unregister(name)
 
 
 def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_the_first() -> None:
     refused(Model(), UNKNOWN, "mimetic")
     with registered("ours", kind(query=linear("to_query"))):
         refused(Model(), "^adapter 'ours': 'to_query.weight' leads to no parameter of Own", base="trunc_normal")
-        vitinit.register(vitinit.Adapter("ours", attention=(kind(),), **REST))  # as a cell of a notebook, run again
+        adapters.register(adapters.Adapter("ours", attention=(kind(),), **REST))  # as a cell of a notebook, run again
         m = Model()
         report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
         assert len(report.changes) == len(list(m.parameters()))
@@ -83,10 +84,10 @@ def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_t
     ("wrong", "why"),
     [
         ({"heads": "num_heads"}, "adapter 'wrong': W_q, .* and 'num_heads' is None"),
-        ({"query": vitinit.Part("to_q")}, "'to_q' leads to no parameter of Own"),
-        ({"value": vitinit.fused("to_q.weight", "", 5)[2]}, "W_q, W_k and W_v in Own have 48, 48 and 9.6 rows"),
-        ({"value": vitinit.Part("few")}, "have 48, 48 and 24 rows, W_proj takes 48, and 'n_heads' is 4"),
-        ({"query": vitinit.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, W_proj takes 48"),
+        ({"query": adapters.Part("to_q")}, "'to_q' leads to no parameter of Own"),
+        ({"value": adapters.fused("to_q.weight", "", 5)[2]}, "W_q, W_k and W_v in Own have 48, 48 and 9.6 rows"),
+        ({"value": adapters.Part("few")}, "have 48, 48 and 24 rows, W_proj takes 48, and 'n_heads' is 4"),
+        ({"query": adapters.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, W_proj takes 48"),
     ],
 )
 def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
@@ -152,7 +153,7 @@ def test_the_advice_of_an_error_leads_to_a_model_that_tells_images_apart(name: s
         try:
             assert vitinit.initialize(m, base="trunc_normal").remarks == ()
         finally:
-            vitinit.unregister(adapter)
+            adapters.unregister(adapter)
     features = m.forward_features(torch.randn(2, 3, 64, 64))
     assert (features[0] - features[1]).abs().max() > 1e-3
     for name, parameter in m.named_parameters():

@@ -67,7 +67,6 @@ def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
     registry.names()
     monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
     monkeypatch.setattr(registry.REGISTRY, "searched", False)
-    monkeypatch.setattr(registry.REGISTRY, "broken", None)
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
     yield tmp_path
@@ -121,8 +120,8 @@ def one_line(says: str, ask: Callable[[], object]) -> None:
 def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path, source: str, value: str, says: str) -> None:
     (discovery / "broken_plugin.py").write_text(source)
     entry_point(discovery, "broken-package", "broken", value)
-    one_line(says, registry.names)
-    assert registry.get("mimetic") is Mimetic, "it is needed for nothing else"
+    with pytest.warns(UserWarning, match=says):
+        assert "mimetic" in registry.names(), "it is needed for nothing else"
 
 
 WHOLE: dict[str, Any] = {"name": "odd_in_a_test", "touches": ("*",), "apply": one_line}

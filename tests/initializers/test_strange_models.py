@@ -53,7 +53,7 @@ def test_a_student_and_its_teacher_stay_equal() -> None:
     student = tiny()
     both = nn.ModuleDict({"net": student, "ema": copy.deepcopy(student)})
     student.extra = nn.Parameter(torch.ones(3, 3))
-    refused(both, r"equal models \('net', 'ema'\)", "mimetic")
+    refused(both, r"equal parts \('net', 'ema'\)", "mimetic")
     vitinit.initialize(both["net"], "mimetic")
     online = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(9, 3))
     refused(nn.ModuleDict({"online": online, "target": copy.deepcopy(online)}), "'online', 'target'", **BASE)

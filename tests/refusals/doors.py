@@ -105,14 +105,14 @@ def folder(files: dict[str, int | str]) -> tuple[int, str]:
 
 
 def initialize(asked: dict[str, Any]) -> tuple[int, str]:
-    """Initialise a model of the zoo, which stays as it is, bit for bit; `images` is their shape."""
+    """Initialise a model of the zoo, which stays as it is, bit for bit; `batch` is the shape of its images."""
     import torch
 
     import vitinit
     from tests.initializers import zoo
 
     model = zoo.build(asked["model"])
-    more = {"images": torch.rand(asked["images"])} if "images" in asked else {}
+    more = {"batch": torch.rand(asked["batch"])} if "batch" in asked else {}
     before = copy.deepcopy(model.state_dict())
     try:
         vitinit.initialize(model, **{name: value for name, value in asked.items() if name != "model"} | more)

@@ -18,7 +18,7 @@ from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import registry
-from vitinit.initializers.initialize import initialize
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import code, environment
 from vitinit.runners.loaders import make_loader
@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def measured(row: str, seed: int, images_BCHW: torch.Tensor) -> dict[str, Any]:
     """Return the `init` of a record of this row and seed, without its offset maps."""
     fields, params = ROWS[row]
-    report, _ = initialize(
+    report, _ = initialize_run(
         build_model(resolve_model(fields), 10),
         registry.build("kaiming_uniform", {}),
         registry.build("impulse", params),

@@ -6,16 +6,23 @@ from typing import Any, Literal
 
 import torch
 from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import attention_layers, position_embedding, rotary, token_grid
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
 from vitinit.initializers.methods.mimetic import Mimetic
-from vitinit.initializers.pseudo_input import PseudoInput, made_up
 from vitinit.initializers.registry import Aim, Initializer, Job, register
-from vitinit.initializers.targets import Control, broken, head_offsets, target_matrices, target_positions
+from vitinit.initializers.targets import (
+    Control,
+    PseudoInput,
+    broken,
+    head_offsets,
+    made_up,
+    target_matrices,
+    target_positions,
+)
 
 
 @register
@@ -98,8 +105,7 @@ class Impulse(Initializer):
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
 
-    @torch.no_grad()
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Job) -> Aim:
+    def apply(self, model: nn.Module, generator: Generator, job: Job) -> Aim:
         """Overwrite W_q and W_k of every attention layer; returns the targets, and the first one's pseudo-input."""
         layers, grid = attention_layers(model), token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from torch import Tensor
+from torch import Generator, Tensor
 
 from vitinit.initializers.registry import Job, Parameters
 from vitinit.initializers.targets import target_keys, target_matrices, token_positions
@@ -43,7 +43,7 @@ class Gradient(Parameters):
     lr: PositiveFloat = 1e-4
     renormalize_every: PositiveInt = 100
 
-    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: Generator) -> Tensor:
         """Draw the start of Q and K^T: 2 x heads x D x d."""
         width = pseudo_ND.shape[1]
         bound = math.sqrt(1 / (features * heads))
@@ -148,7 +148,7 @@ class Svd(Parameters):
     noise_std: PositiveFloat = 0.6
     norm: PositiveFloat = 7.0
 
-    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: Generator) -> Tensor:
         """Z: heads x N x N."""
         tokens = len(pseudo_ND)
         noise_HNN = torch.empty(heads, tokens, tokens)
@@ -200,7 +200,7 @@ class Rotation(Parameters):
     temperature: PositiveFloat | None = None
     """None: as large as keeps the norm of PyTorch's default; 5.0 for ViT-T at patch 2."""
 
-    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: torch.Generator) -> Tensor:
+    def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: Generator) -> Tensor:
         """Nothing."""
         return torch.empty(0)
 

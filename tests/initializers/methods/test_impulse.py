@@ -159,7 +159,8 @@ def impulse(spec: Any, g: torch.Generator, **params: Any) -> tuple[Any, Any]:
     """A model after the method, and its aim."""
     m = applied(model(spec), "kaiming_uniform", 99)
     job = Job(training_images=lambda count: images(count, seed=2))
-    return m, registry.build("impulse", params).apply(m, g, job)
+    with torch.no_grad():
+        return m, registry.build("impulse", params).apply(m, g, job)
 
 
 def drawn_offsets(g: torch.Generator) -> list[tuple[int, int]]:

@@ -12,7 +12,7 @@ import vitinit
 
 def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix() -> None:
     m = applied(model(CONVIT), "kaiming_uniform")
-    vitinit.initialize(m, "lsuv", images=images(16))
+    vitinit.initialize(m, "lsuv", batch=images(16))
     found: dict[str, float] = {}
     for name, part in m.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
@@ -29,7 +29,7 @@ def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal
 def test_two_layers_by_numpy() -> None:
     m = nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
     data = 3 * torch.randn(16, 6, 1, 1, generator=generator(5)) + 1
-    vitinit.initialize(m, {"name": "lsuv", "images": 16, "tolerance": 0.01, "tries": 2}, images=data)
+    vitinit.initialize(m, {"name": "lsuv", "images": 16, "tolerance": 0.01, "tries": 2}, batch=data)
     x = f64(data).reshape(16, 6)
     for layer in (m[1], m[3]):
         weight = f64(layer.weight) / np.linalg.norm(f64(layer.weight), 2)

@@ -18,7 +18,7 @@ def test_features_are_uncorrelated_and_of_known_variance_and_come_twice_with_bot
     """E / sqrt(lambda + epsilon) makes variances of lambda / (lambda + epsilon), nearly 1 without epsilon."""
     m, batch = applied(model(ARCHS[arch]), "trunc_normal"), images(40)
     before = state(m)
-    vitinit.initialize(m, {"name": "whitened_patches", "images": 40, "epsilon": epsilon}, images=batch)
+    vitinit.initialize(m, {"name": "whitened_patches", "images": 40, "epsilon": epsilon}, batch=batch)
     name, conv = next((name, part) for name, part in m.named_modules() if isinstance(part, nn.Conv2d))
     weight, side = conv.weight.detach(), conv.kernel_size[0]
     own = weight[0].numel()

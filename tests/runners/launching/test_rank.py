@@ -37,7 +37,7 @@ class Mine(Initializer):
 BASE = """
 from typing import ClassVar
 import torch
-from vitinit.initializers.bases.kaiming_uniform import KaimingUniform
+from vitinit.initializers.bases.library_defaults import KaimingUniform
 
 @register
 class Half(KaimingUniform):

@@ -14,8 +14,8 @@ import torch
 import torchvision
 from torch import nn
 
-import vitinit
 from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
+from vitinit import adapters
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
@@ -24,8 +24,8 @@ from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.benchmark.spec import Recipe, model_spec
 from vitinit.initializers import registry
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.diagnostics import distances
-from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.initializers.targets import target_matrices, target_positions
 from vitinit.runners.basics.setting import Stop
@@ -45,7 +45,7 @@ def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
     spec = model_spec({**presets()[preset], "image_size": 16, "patch_size": 4, **fields})
     model = build_model(spec, 10)
     built = registry.build(method, {}, "method") if method else None
-    initialize(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
+    initialize_run(model, registry.build("kaiming_uniform", {}), built, lambda name: stream(0, name))
     return model
 
 
@@ -242,16 +242,18 @@ class Own(nn.Module):
         return self.head(self.body(self.stem(images_BCHW).permute(0, 2, 3, 1)).mean((1, 2)))
 
 
-GRID_ADAPTER = vitinit.Adapter(
+GRID_ADAPTER = adapters.Adapter(
     name="own grid",
     models=(Own,),
-    attention=(vitinit.Attention((Grid,), "n_head", *vitinit.fused("qkv.weight", "qkv.bias"), vitinit.linear("proj")),),
+    attention=(
+        adapters.Attention((Grid,), "n_head", *adapters.fused("qkv.weight", "qkv.bias"), adapters.linear("proj")),
+    ),
     grid=lambda model: (4, 4),
 )
 
 
 def test_an_adapter_is_enough_to_measure_attention():
-    vitinit.register(GRID_ADAPTER)
+    adapters.register(GRID_ADAPTER)
     others = torchvision.models.VisionTransformer(16, 4, 2, 2, 12, 24, num_classes=10)
     dinov3 = timm.create_model("vit_small_patch16_dinov3", img_size=16, patch_size=4, depth=2, num_classes=10)
     try:
@@ -260,7 +262,7 @@ def test_an_adapter_is_enough_to_measure_attention():
             assert not missing
             assert len(found.nonlocality) == len(found.attention_entropy) == len(found.effective_receptive_field) == 2
     finally:
-        vitinit.unregister(GRID_ADAPTER.name)
+        adapters.unregister(GRID_ADAPTER.name)
 
 
 class OwnFamily(ModelSpec):

@@ -19,8 +19,8 @@ from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.initialize import initialize
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training.train import Training, train
@@ -37,7 +37,7 @@ GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 
 
 def model(spec: ModelSpec = MODEL) -> nn.Module:
     built = build_model(spec, 2)
-    initialize(built, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
+    initialize_run(built, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
     return built
 
 

@@ -16,7 +16,7 @@ from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
-from vitinit.initializers.initialize import initialize
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train, update
@@ -48,7 +48,7 @@ def recipe(**fields) -> Recipe:
 def initialised(seed=0, base="kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of):
     built = build_model(model, 2)
     chosen = registry.build(method, of) if method else None
-    initialize(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
+    initialize_run(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
     return built
 
 

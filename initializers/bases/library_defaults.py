@@ -1,21 +1,44 @@
-"""Base `trunc_normal`: timm's default for Vision Transformers."""
+"""Bases that libraries have by default: PyTorch's `kaiming_uniform`, and timm's `trunc_normal`."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
-import torch
 from pydantic import PositiveFloat
-from torch import Tensor
+from torch import Generator, Tensor
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
     Convolution,
+    Embedding,
     Place,
     WholeModel,
     draw_trunc_normal_,
+    draw_uniform_,
     pytorch_default_,
 )
+
+
+@register
+class KaimingUniform(WholeModel):
+    """PyTorch's default: Linear weights and biases U(+-1/sqrt(fan_in)).
+
+    The row "Kaiming Uniform" of arXiv 2404.01139 (timm `weight_init="skip"`). A learned position embedding is
+    N(0, 0.02^2) and the class token 0, as timm leaves them in that mode.
+    """
+
+    name = "kaiming_uniform"
+    every_linear_alike = True
+    fused = True
+
+    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
+        """U(+-1/sqrt(fan_in))."""
+        draw_uniform_(weight_OI, 1 / math.sqrt(weight_OI.shape[1]), generator)
+
+    def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: Generator) -> None:
+        """U(+-1/sqrt(fan_in))."""
+        draw_uniform_(bias_O, 1 / math.sqrt(fan_in), generator)
 
 
 @register
@@ -38,18 +61,18 @@ class TruncNormal(WholeModel):
 
     std: PositiveFloat | Literal["kaiming"] = 0.02
 
-    def matrix(self, weight_OI: Tensor, place: Place, generator: torch.Generator) -> None:
+    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Trunc-normal."""
         std = (3 * weight_OI.shape[1]) ** -0.5 if self.std == "kaiming" else self.std
         draw_trunc_normal_(weight_OI, std, generator)
 
-    def convolution(self, module: Convolution, generator: torch.Generator) -> None:
+    def convolution(self, module: Convolution, generator: Generator) -> None:
         """PyTorch's default."""
         pytorch_default_(module, generator)
 
-    def embedding(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
+    def embedding(self, rule: Embedding, parameter: Tensor, generator: Generator) -> None:
         """Position embedding trunc-normal, class token N(0, 1e-6^2)."""
-        if name == "pos_embed":
+        if rule == "position":
             draw_trunc_normal_(parameter, 0.02 if self.std == "kaiming" else self.std, generator)
         else:
-            super().embedding(name, parameter, generator)
+            super().embedding(rule, parameter, generator)
