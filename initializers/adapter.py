@@ -143,7 +143,7 @@ class Adapter:
         return None
 
 
-def found(start: Any, path: str) -> Any:
+def resolve(start: Any, path: str) -> Any:
     """Follow a path of attributes; None where it leads nowhere or to a no-op module."""
     for name in path.split("."):
         start = getattr(start, name, None)

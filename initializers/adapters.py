@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import Adapter, Attention, Type, found
+from vitinit.initializers.adapter import Adapter, Attention, Type, resolve
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import ADAPTERS, Registry
 
@@ -86,8 +86,8 @@ def adapters() -> tuple[Adapter, ...]:
     return (*reversed(_own.values()), *INSTALLED.known.values(), *FAMILIES)
 
 
-def _text(one: Type) -> str:
-    return one if isinstance(one, str) else f"{one.__module__}.{one.__qualname__}"
+def _text(cls: Type) -> str:
+    return cls if isinstance(cls, str) else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _names(cls: type, same_forward: bool = False) -> set[str]:
@@ -108,7 +108,7 @@ def _named(names: set[str], types: Iterable[Type]) -> bool:
     return not names.isdisjoint(map(_text, types))
 
 
-def kind_of(module: nn.Module) -> Attention | str | None:
+def description_of(module: nn.Module) -> Attention | str | None:
     """Return a module's description as attention; the reason where an adapter refuses its type; None for all others.
 
     Raises:
@@ -116,11 +116,11 @@ def kind_of(module: nn.Module) -> Attention | str | None:
     """
     names, misfits = _names(type(module), same_forward=True), []
     for adapter in adapters():
-        for kind in adapter.attention:
-            if _named(names, kind.types):
-                misfit = _misfit(kind, module)
+        for attention in adapter.attention:
+            if _named(names, attention.types):
+                misfit = _misfit(attention, module)
                 if not misfit:
-                    return kind
+                    return attention
                 misfits.append(f"adapter {adapter.name!r}: {misfit}")
         for refused in _names(type(module)) & adapter.refused.keys():
             return adapter.refused[refused]
@@ -129,20 +129,20 @@ def kind_of(module: nn.Module) -> Attention | str | None:
     return None
 
 
-def _misfit(kind: Attention, module: nn.Module) -> str:
+def _misfit(attention: Attention, module: nn.Module) -> str:
     """Return what of an adapter's description a module has not; what may be missing are biases, norms and windows."""
     name, own, rows = type(module).__name__, {id(parameter) for parameter in module.parameters()}, []
-    for part in (*kind.qkv, kind.proj):
-        weight = found(module, part.weight)
+    for part in (*attention.qkv, attention.proj):
+        weight = resolve(module, part.weight)
         if id(weight) not in own:
             return f"{part.weight!r} leads to no parameter of {name}; one that is computed is initialised before that"
-        rows.append(weight[0].numel() if part is kind.proj else len(weight) / part.of)
+        rows.append(weight[0].numel() if part is attention.proj else len(weight) / part.of)
     query, key, value, taken = rows
-    heads = found(module, kind.heads)
+    heads = resolve(module, attention.heads)
     if not isinstance(heads, int) or query != key or value != taken or query % heads or value % heads:
         return (
             f"W_q, W_k and W_v in {name} have {query:g}, {key:g} and {value:g} rows, W_proj takes {taken}, and "
-            f"{kind.heads!r} is {heads}: no method is made for attention whose heads share keys or values"
+            f"{attention.heads!r} is {heads}: no method is made for attention whose heads share keys or values"
         )
     return ""
 

@@ -31,17 +31,18 @@ from vitinit.initializers.transaction import fingerprints, named_tensors, scratc
 OFFSET_RADIUS = 3
 
 
-def apply(
-    model: nn.Module, parts: Sequence[Initializer], stream: Callable[[str], Generator], job: Job
+def apply_in_turn(
+    model: nn.Module, initializers: Sequence[Initializer], stream: Callable[[str], Generator], job: Job
 ) -> tuple[list[list[str]], Aim | None, float]:
-    """Check all parts, then apply them one after the other, to the copy that `scratch` gives.
+    """Check all initialisers, then apply them one after the other, to the copy that `scratch` gives.
 
     Returns:
-        Names of the parameters and buffers that each part changed, attention that the last one aims at, and seconds.
+        Names of the tensors that each changed, attention that the last one aims at, and seconds.
 
     Raises:
-        VitinitError: a part does not fit the model, or changed a parameter that it does not name, or one that several
-            modules share and need differently, or replaced more than values, or left a value that is not finite.
+        VitinitError: an initialiser does not fit the model, or changed a parameter that it does not name, or one that
+            several modules share and need differently, or replaced more than values, or left a value that is not
+            finite.
     """
     before = fingerprints(model)
     if twins := _twins(model, before):
@@ -49,36 +50,36 @@ def apply(
             f"{type(model).__name__} holds equal parts ({twins[0]!r}, {twins[1]!r}), as student and teacher: "
             "initialise one of them, then copy it"
         )
-    for part in parts:
-        part.check(model)
+    for initializer in initializers:
+        initializer.check(model)
     seconds, changed = 0.0, list[list[str]]()
     aim: Tensor | Aim | None = None
-    for part in parts:
+    for initializer in initializers:
         start = time.perf_counter()
         try:
             with torch.no_grad():
-                aim = part.apply(model, stream(f"init/{part.kind}"), job)
+                aim = initializer.apply(model, stream(f"init/{initializer.kind}"), job)
         except (OverflowError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
             raise VitinitError(
-                f"{part.described}: numbers leave the range of float32 ({error}): give smaller parameters, or weights "
-                "that are finite"
+                f"{initializer.described}: numbers leave the range of float32 ({error}): give smaller parameters, or "
+                "weights that are finite"
             ) from error
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
         shapes = {(name, shape) for name, (shape, *_) in before.items()}
         if differing := shapes ^ {(name, tensor.shape) for name, tensor in named_tensors(model).items()}:
             raise VitinitError(
-                f"{part.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of parameters "
-                "and buffers in place, as by weight.copy_(values)"
+                f"{initializer.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of "
+                "parameters and buffers in place, as by weight.copy_(values)"
             )
         after = fingerprints(model)
-        changed.append(changed_by(part, model, before, after))
+        changed.append(changed_by(initializer, model, before, after))
         before = after
-        for paths in shared_parameters(model) if part.kind == "method" else ():
+        for paths in shared_parameters(model) if initializer.kind == "method" else ():
             if not set(paths).isdisjoint(changed[-1]):
                 raise VitinitError(
-                    f"{part.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: it is "
-                    "made for layers with parameters of their own"
+                    f"{initializer.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: "
+                    "it is made for layers with parameters of their own"
                 )
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
@@ -141,23 +142,18 @@ def initialize_run(
         VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
             value that is not finite.
     """
-    parts = [part for part in (base, method) if part is not None]
+    initializers = [initializer for initializer in (base, method) if initializer is not None]
     with scratch(model) as copied:
-        _, aim, seconds = apply(copied, parts, stream, job or Job())
-    for part in parts:
-        part.freeze(model)
+        _, aim, seconds = apply_in_turn(copied, initializers, stream, job or Job())
+    for initializer in initializers:
+        initializer.freeze(model)
     layers = list[AttentionLayer]()
     with suppress(VitinitError):
         layers = attention_layers(model)
     report: dict[str, Any] = {
         "seconds": seconds,
         "norms": [
-            LayerNorms(
-                layer=layer.name,
-                query=layer.query_HdD.detach().norm(dim=(1, 2)).tolist(),
-                key=layer.key_HdD.detach().norm(dim=(1, 2)).tolist(),
-            )
-            for layer in layers
+            LayerNorms(layer=layer.name, query=layer.query_HdD.detach().norm(dim=(1, 2)).tolist()) for layer in layers
         ],
     }
     if layers and aim is not None:
@@ -193,15 +189,10 @@ def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
 
 
 def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
-    """Compare attention maps with 0/1 targets; see `Fidelity` for the three numbers."""
+    """Compare attention maps with 0/1 targets."""
     targets_HNN = targets_HNN.to(attention_BHNN)
-    has_target_HN = targets_HNN.sum(-1) > 0
     mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
-    hit_BHN = attention_BHNN.argmax(-1) == targets_HNN.argmax(-1)
-    return Fidelity(
-        mass=float(mass_BHN[:, has_target_HN].mean()),
-        argmax=float(hit_BHN[:, has_target_HN].float().mean()),
-    )
+    return Fidelity(mass=float(mass_BHN[:, targets_HNN.sum(-1) > 0].mean()))
 
 
 def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> list[list[list[float]]]:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from vitinit.initializers.adapter import Attention, Part, found
-from vitinit.initializers.adapters import Family, families, kind_of
+from vitinit.initializers.adapter import Attention, Part, resolve
+from vitinit.initializers.adapters import Family, description_of, families
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.measure import Softmaxes
 
@@ -37,7 +37,7 @@ class AttentionLayer:
     name: str
     module: Any
     """The attention module."""
-    kind: Attention
+    paths: Attention
     """Paths to the weights in it."""
     block: nn.Module | None = None
     """Block that holds the module, unless that is the whole model."""
@@ -45,20 +45,20 @@ class AttentionLayer:
     @property
     def heads(self) -> int:
         """Number of heads H."""
-        return int(found(self.module, self.kind.heads))
+        return int(resolve(self.module, self.paths.heads))
 
     @property
     def gated(self) -> bool:
         """True for gated positional self-attention (ConViT)."""
-        return self.kind.gated
+        return self.paths.gated
 
     def weight(self, part: Part) -> Tensor:
-        """The rows of a part of `kind`; a view."""
-        return found(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
+        """The rows of a part of `paths`; a view."""
+        return resolve(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
 
     def bias(self, part: Part) -> Tensor | None:
         """Its bias, where it has one; a view. One that is shorter than the weights is of this part alone."""
-        bias, weight = found(self.module, part.bias), found(self.module, part.weight)
+        bias, weight = resolve(self.module, part.bias), resolve(self.module, part.weight)
         if bias is None or len(bias) != len(weight):
             return bias
         return bias.unflatten(0, (part.of, -1))[part.index]
@@ -66,33 +66,33 @@ class AttentionLayer:
     @property
     def query_HdD(self) -> Tensor:
         """W_q, heads x d x D."""
-        return self.weight(self.kind.query).unflatten(0, (self.heads, -1))
+        return self.weight(self.paths.query).unflatten(0, (self.heads, -1))
 
     @property
     def key_HdD(self) -> Tensor:
         """W_k, heads x d x D."""
-        return self.weight(self.kind.key).unflatten(0, (self.heads, -1))
+        return self.weight(self.paths.key).unflatten(0, (self.heads, -1))
 
     @property
     def value_DD(self) -> Tensor:
         """W_v, H d x D; rows h*d to (h+1)*d belong to head h."""
-        return self.weight(self.kind.value)
+        return self.weight(self.paths.value)
 
     @property
     def proj_DD(self) -> Tensor:
         """W_proj, D x H d; columns h*d to (h+1)*d belong to head h."""
-        return self.weight(self.kind.proj)
+        return self.weight(self.paths.proj)
 
     @property
     def window(self) -> tuple[int, int] | None:
         """Rows and columns of the tokens that see each other, where these have a relative position bias."""
-        window = found(self.module, self.kind.window)
+        window = resolve(self.module, self.paths.window)
         return tuple(window) if window else None
 
     @property
     def normalised(self) -> bool:
         """True where queries and keys are normalised (QK-norm): the size of W_q and W_k then has no effect."""
-        return any(found(self.module, path) is not None for path in (self.kind.query_norm, self.kind.key_norm))
+        return any(resolve(self.module, path) is not None for path in (self.paths.query_norm, self.paths.key_norm))
 
     @property
     def beside(self) -> dict[str, nn.Linear]:
@@ -103,10 +103,10 @@ class AttentionLayer:
         if self.block is None:
             return {}
         home, own = self.name.rpartition(".")[0], {self.block, *self.module.modules()}
-        others = {f"{home}.{path}": part for path, part in self.block.named_modules() if part not in own}
-        if any(map(kind_of, others.values())):
+        others = {f"{home}.{path}": module for path, module in self.block.named_modules() if module not in own}
+        if any(map(description_of, others.values())):
             return {}  # a list of attention layers, or a block of two
-        return {path: part for path, part in others.items() if isinstance(part, nn.Linear)}
+        return {path: module for path, module in others.items() if isinstance(module, nn.Linear)}
 
     @property
     def mlp(self) -> dict[str, nn.Linear]:
@@ -121,7 +121,7 @@ class AttentionLayer:
             return {}
         *first, last = linears.values()
         shapes = {(last.in_features, width), (2 * last.in_features, width)}
-        fits = last.out_features == width and shapes.issuperset(tuple(one.weight.shape) for one in first)
+        fits = last.out_features == width and shapes.issuperset(tuple(linear.weight.shape) for linear in first)
         # a Linear from D to D is a gate behind the MLP as well as a part of a narrow one: two of them say nothing else
         narrow = len(first) > 1 and last.in_features == width
         return linears if fits and not narrow else {}
@@ -134,14 +134,14 @@ class AttentionLayer:
                 linears = list(self.mlp)
                 names += [f"{linears[0 if part == 'mlp_in' else -1]}.{end}" for end in ("weight", "bias") if linears]
                 continue
-            held = getattr(self.kind, part.removesuffix("_bias"))
+            held = getattr(self.paths, part.removesuffix("_bias"))
             path = held.bias if part.endswith("_bias") else held.weight
             names += [f"{self.name}.{path}".lstrip(".")] if path else []
         return list(dict.fromkeys(names))
 
     def tokens(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> Tensor:
         """Return the tokens among the inputs of a forward pass, B x N x D."""
-        x_BND = next(one for one in (*inputs, *named.values()) if isinstance(one, Tensor)).detach()
+        x_BND = next(value for value in (*inputs, *named.values()) if isinstance(value, Tensor)).detach()
         if x_BND.ndim != 3:
             raise VitinitError(f"attention {self.name!r} makes its windows itself, so that its input is no tokens")
         return x_BND if getattr(self.module, "batch_first", True) else x_BND.transpose(0, 1)
@@ -164,7 +164,7 @@ class AttentionLayer:
         maps: list[Tensor] = []
         with Softmaxes(lambda _, map_BHNN, dim: maps.append(map_BHNN)):
             self.module.forward(*inputs, **named)
-        square = [one for one in maps if one.shape[-1] == one.shape[-2]]
+        square = [map_BHNN for map_BHNN in maps if map_BHNN.shape[-1] == map_BHNN.shape[-2]]
         if not square:
             raise VitinitError(f"attention {self.name!r} computes no softmax between tokens that PyTorch shows")
         return square[0].reshape(-1, self.heads, *square[0].shape[-2:])
@@ -191,25 +191,25 @@ def survey(model: nn.Module) -> Survey:
     for name, module in model.named_modules():
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
-        kind, what = kind_of(module), type(module).__name__
-        if kind:
+        description, class_name = description_of(module), type(module).__name__
+        if description:
             known.append(name)
-        if isinstance(kind, Attention):
+        if isinstance(description, Attention):
             home = name.rpartition(".")[0]
-            layer = AttentionLayer(name, module, kind, model.get_submodule(home) if home else None)
-            (pools if kind.pools else layers).append(layer)
-        elif kind:
-            unknown.append(f"attention {name!r} ({what}): {kind}")
-        elif any(isinstance(part, nn.Linear | nn.Conv2d) for part in module.modules()) and (
-            ATTENTION.search(what) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
+            layer = AttentionLayer(name, module, description, model.get_submodule(home) if home else None)
+            (pools if description.pools else layers).append(layer)
+        elif description:
+            unknown.append(f"attention {name!r} ({class_name}): {description}")
+        elif any(isinstance(inner, nn.Linear | nn.Conv2d) for inner in module.modules()) and (
+            ATTENTION.search(class_name) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
         ):
-            suspects[name] = what
-    for name, what in suspects.items():
+            suspects[name] = class_name
+    for name, class_name in suspects.items():
         inner = f"{name}.".lstrip(".")
         if not any(other != name and other.startswith(inner) for other in (*known, *suspects)):
             unknown.append(
-                f"attention {name!r} is of a kind that no adapter knows ({what}); if it attends from token to token, "
-                f"with W_q, W_k and W_v each in rows of their own, {HELP}"
+                f"attention {name!r} is of a kind that no adapter knows ({class_name}); if it attends from token to "
+                f"token, with W_q, W_k and W_v each in rows of their own, {HELP}"
             )
     return Survey(layers, pools, unknown)
 
@@ -250,7 +250,7 @@ def family(model: nn.Module) -> Family | None:
     """
     known = families(model)
     if len(known) > 1:
-        names = " and ".join(repr(one.path) for one in known[:2])
+        names = " and ".join(repr(family.path) for family in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
     return known[0] if known else None
 
@@ -258,7 +258,7 @@ def family(model: nn.Module) -> Family | None:
 def token_grid(model: nn.Module) -> tuple[int, int]:
     """Rows and columns of the token grid."""
     known = family(model)
-    grid = found(model, "patch_embed.grid_size")  # timm's names, whatever the model
+    grid = resolve(model, "patch_embed.grid_size")  # timm's names, whatever the model
     if known and known.adapter.grid:
         grid = known.adapter.grid(known.model)
     if not grid:
@@ -288,7 +288,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
         VitinitError: the model has none.
     """
     name, what = position_name(model), type(model).__name__
-    embedding = found(model, name)
+    embedding = resolve(model, name)
     if not isinstance(embedding, Tensor):
         raise VitinitError(f"{what} has no absolute position embedding{f' {name!r}' if name else ''}")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()

@@ -81,13 +81,13 @@ def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
 
     Where there is a class token it is left out, and rows are divided by what remains of them: softmax over the others.
     """
-    found = attention_BHNN.shape[-1]
-    if found < tokens:
+    seen = attention_BHNN.shape[-1]
+    if seen < tokens:
         raise VitinitError(
-            f"attention is among {found} tokens, and there are {tokens} places: the model leaves some out, or the "
+            f"attention is among {seen} tokens, and there are {tokens} places: the model leaves some out, or the "
             "images are smaller than those that it is made for"
         )
-    if found == tokens:
+    if seen == tokens:
         return attention_BHNN
     among_BHNN = attention_BHNN[:, :, -tokens:, -tokens:]
     return among_BHNN / among_BHNN.sum(-1, keepdim=True)

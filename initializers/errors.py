@@ -116,14 +116,14 @@ class BrokenFile(VitinitError):
     """A file of code, ours or the user's, has an error: that is no fault of who has asked for something else."""
 
 
-def unknown_name(kind: str, name: str, valid: Iterable[str]) -> VitinitError:
+def unknown_name(noun: str, name: str, valid: Iterable[str]) -> VitinitError:
     """The error for a name that is not in `valid`: the nearest valid one, then the list."""
     names = sorted(valid)
     begins = {known[: len(name)]: known for known in reversed(names)}
     match = difflib.get_close_matches
     near = match(name[:200], begins, n=1, cutoff=0.8) or match(name[:200], names, n=1)
     hint = f"; did you mean {begins.get(near[0], near[0])!r}?" if near else ";"
-    return VitinitError(f"unknown {kind} {_BOUNDED.repr(name)}{hint} available: {', '.join(names) or 'none'}")
+    return VitinitError(f"unknown {noun} {_BOUNDED.repr(name)}{hint} available: {', '.join(names) or 'none'}")
 
 
 WORDS = {
@@ -145,22 +145,24 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
         where: what was read.
         model: what it is to be, where an unknown field is to be answered with those that there are.
     """
-    parts = []
+    lines = []
     for item in error.errors(include_url=False):
-        kind, loc = item["type"], item["loc"]
-        message = WORDS.get(kind, item["msg"].removeprefix("Value error, "))
-        given = "" if kind == "missing" or isinstance(item["input"], dict) else f" (given: {brief(item['input'])})"
-        if kind == "extra_forbidden" and (known := _fields_at(model, loc[:-1])):
+        error_type, loc = item["type"], item["loc"]
+        message = WORDS.get(error_type, item["msg"].removeprefix("Value error, "))
+        given = (
+            "" if error_type == "missing" or isinstance(item["input"], dict) else f" (given: {brief(item['input'])})"
+        )
+        if error_type == "extra_forbidden" and (known := _fields_at(model, loc[:-1])):
             message, given, loc = str(unknown_name("field", str(loc[-1]), known)), "", loc[:-1]
-        elif kind == "invalid_key":
+        elif error_type == "invalid_key":
             loc = loc[:-1]
-        elif kind == "union_tag_invalid":
+        elif error_type == "union_tag_invalid":
             valid = str(item["ctx"]["expected_tags"]).replace("'", "").split(", ")
             message = str(unknown_name("name", str(item["ctx"]["tag"]), valid))
         places = zip(loc, (*loc, "")[1:], strict=True)
         field = ".".join(str(key + 1 if isinstance(key, int) and after != "[key]" else key) for key, after in places)
-        parts.append(f"{field}: {message}{given}" if field else message + given)
-    return VitinitError(f"{where}: {'; '.join(parts)}")
+        lines.append(f"{field}: {message}{given}" if field else message + given)
+    return VitinitError(f"{where}: {'; '.join(lines)}")
 
 
 def _fields_at(model: type[BaseModel] | None, loc: tuple[int | str, ...]) -> set[str]:
@@ -168,20 +170,22 @@ def _fields_at(model: type[BaseModel] | None, loc: tuple[int | str, ...]) -> set
     models = [model] if model else []
     for key in loc:
         inner = [
-            found
-            for one in models
-            if key in one.model_fields
-            for found in _models(one.model_fields[str(key)].annotation)
+            nested
+            for candidate in models
+            if key in candidate.model_fields
+            for nested in _models(candidate.model_fields[str(key)].annotation)
         ]
-        tagged = [one for one in models if key in (field.default for field in one.model_fields.values())]
+        tagged = [
+            candidate for candidate in models if key in (field.default for field in candidate.model_fields.values())
+        ]
         models = inner or tagged or models
-    return {name for one in models for name in one.model_fields}
+    return {name for candidate in models for name in candidate.model_fields}
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for each in get_args(annotation) for found in _models(each)]
+    return [inner for argument in get_args(annotation) for inner in _models(argument)]
 
 
 def cause(error: BaseException) -> str:

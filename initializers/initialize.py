@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapters import FAMILIES, families, layer_scales
-from vitinit.initializers.apply import apply, on_pseudo_input
+from vitinit.initializers.apply import apply_in_turn, on_pseudo_input
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
@@ -66,7 +66,7 @@ class Report:
 
     def __str__(self) -> str:
         """Return the summary: what, on which layers, what it aims at, what stayed."""
-        called = [f"{part.kind}: {part}" for part in (self.base, self.method) if part]
+        called = [f"{initializer.kind}: {initializer}" for initializer in (self.base, self.method) if initializer]
         called += [] if self.layer_scale is None else [f"layer scales: {self.layer_scale:g}"]
         changed = [change.name for change in self.changes]
         where = f": {changed[0]} to {changed[-1]}" if changed else ""
@@ -134,29 +134,33 @@ def initialize(
     Raises:
         VitinitError: one line: what cannot be done, why, and what can.
     """
-    parts = [] if base is None else [_built("base", base, {})]
+    initializers = [] if base is None else [_built("base", base, {})]
     if method is not None:
-        parts.append(_built("method" if parts else "any", method, params))
+        initializers.append(_built("method" if initializers else "any", method, params))
     elif params:
         raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
     elif base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
-    by_kind = {part.kind: part for part in parts}
+    by_kind = {initializer.kind: initializer for initializer in initializers}
     seed = _seed(seed, generator)
     with scratch(model) as copied:
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         remarks = []
         job = Job(training_images=None if batch is None else _training_images(copied, batch, seed))
-        changed, aim, _ = apply(copied, parts, lambda name: stream(seed, name), job)
+        changed, aim, _ = apply_in_turn(copied, initializers, lambda name: stream(seed, name), job)
         mass = uniform = None
         if aim is not None:
             mass, uniform = on_pseudo_input(copied, aim).mass, 1 / aim.targets_LHNN.shape[-1]
-            if mass < 2 * uniform and parts[-1].name == "impulse":
+            if mass < 2 * uniform and initializers[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
-        remarks += [f"{part.kind} {part.name}: {note}" for part in parts for note in part.notes(copied)]
-        for part in parts:
-            part.freeze(copied)
+        remarks += [
+            f"{initializer.kind} {initializer.name}: {note}"
+            for initializer in initializers
+            for note in initializer.notes(copied)
+        ]
+        for initializer in initializers:
+            initializer.freeze(copied)
         untrained = tuple(
             name
             for name, parameter in model.named_parameters()

@@ -131,8 +131,8 @@ class Registry(Generic[T]):
                 if file.name.endswith(".__main__"):
                     continue
                 with imported(f"{file.name} cannot be imported"):
-                    found = vars(importlib.import_module(file.name))
-                    for attribute, value in found.items() if self.collect else ():
+                    namespace = vars(importlib.import_module(file.name))
+                    for attribute, value in namespace.items() if self.collect else ():
                         if self.accepts(value):
                             self.put(value, f"{file.name}.{attribute}")
         self.searched = True
@@ -214,15 +214,15 @@ def load(name: str) -> Any:
     sys.path.extend(folder for folder in _folders() if folder not in sys.path)
     home, _, attribute = name.partition("@")[0].partition(":")
     if is_pinned(name):
-        found = vars(_module(home, name.rpartition("@")[2]))
+        namespace = vars(_module(home, name.rpartition("@")[2]))
     elif in_a_file(name):
         raise VitinitError(f"{name!r}: a grid and vitinit rank take a file; in Python import it and give the name")
     else:
         with imported(f"{name!r} cannot be loaded", VitinitError):
-            found = vars(importlib.import_module(home))
-    if attribute not in found:
-        raise unknown_name(f"name in {home}", attribute, (each for each in found if each[0] != "_"))
-    return found[attribute]
+            namespace = vars(importlib.import_module(home))
+    if attribute not in namespace:
+        raise unknown_name(f"name in {home}", attribute, (name for name in namespace if name[0] != "_"))
+    return namespace[attribute]
 
 
 def _folders() -> list[str]:

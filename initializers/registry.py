@@ -60,7 +60,7 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
-Part = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "mlp_in", "mlp_out", "position"]
+WeightName = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "mlp_in", "mlp_out", "position"]
 """W_q, W_k, W_v and W_proj, two of their biases, first and last Linear of the MLP that is in one block with attention,
 and the position embedding of the model."""
 
@@ -89,7 +89,7 @@ class Initializer(Parameters):
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
     touches: ClassVar[tuple[str, ...]] = ()
     """Shell patterns of the names of parameters and buffers that `apply` may change."""
-    sets: ClassVar[tuple[Part, ...]] = ()
+    sets: ClassVar[tuple[WeightName, ...]] = ()
     """Parts of a model with attention that `apply` may change, whatever they are called there. To change what neither
     names is an error."""
     deterministic: ClassVar[bool] = False
@@ -180,11 +180,13 @@ class Initializer(Parameters):
         """
 
 
-def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+def changed_by(
+    initializer: Initializer, model: nn.Module, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[str]:
     """Names of the parameters and buffers whose values are not those of before.
 
     Args:
-        part: what has been applied.
+        initializer: what has been applied.
         model: as it is now.
         before: its `fingerprints` until then.
         after: those of now.
@@ -194,17 +196,17 @@ def changed_by(part: Initializer, model: nn.Module, before: Mapping[str, Any], a
             values that are not finite.
     """
     changed = [name for name, value in after.items() if value != before[name]]
-    own = {position_name(model)} if "position" in part.sets else set()
-    for layer in survey(model).layers if part.sets else ():
-        own.update(layer.names_of(*{*part.sets} - {"position"}))
+    own = {position_name(model)} if "position" in initializer.sets else set()
+    for layer in survey(model).layers if initializer.sets else ():
+        own.update(layer.names_of(*{*initializer.sets} - {"position"}))
     for name in changed:
-        if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in part.touches):
-            raise VitinitError(f"initializer {part.name!r} changed {name!r}, which its `touches` does not name")
+        if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in initializer.touches):
+            raise VitinitError(f"initializer {initializer.name!r} changed {name!r}, which its `touches` does not name")
     tensors = named_tensors(model)
-    of_base = [name for name, _ in model.named_parameters()] if part.kind == "base" else []
+    of_base = [name for name, _ in model.named_parameters()] if initializer.kind == "base" else []
     for name in dict.fromkeys((*changed, *of_base)):
         if not tensors[name].sum().isfinite() and not tensors[name].isfinite().all():  # a sum is fast, and may overflow
-            raise VitinitError(f"initializer {part.name!r} left values that are not finite in {name!r}")
+            raise VitinitError(f"initializer {initializer.name!r} left values that are not finite in {name!r}")
     return changed
 
 
@@ -214,10 +216,10 @@ def _check(cls: type[Initializer], where: str) -> None:
         missing.append("touches or sets")
     if missing:
         raise VitinitError(f"initializer class {cls.__qualname__} needs {', '.join(missing)}")
-    if not (isinstance(cls.touches, tuple) and isinstance(cls.sets, tuple) and {*cls.sets} <= {*get_args(Part)}):
+    if not (isinstance(cls.touches, tuple) and isinstance(cls.sets, tuple) and {*cls.sets} <= {*get_args(WeightName)}):
         raise VitinitError(
             f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns, `sets` one of some of "
-            f"{', '.join(get_args(Part))}"
+            f"{', '.join(get_args(WeightName))}"
         )
     _source_hash(cls)
 

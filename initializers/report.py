@@ -21,16 +21,13 @@ class Fidelity(_Frozen):
 
     mass: Share
     """Mean attention mass on the target token, over the queries that have one inside the grid."""
-    argmax: Share
-    """Share of those queries whose largest entry is the target."""
 
 
 class LayerNorms(_Frozen):
-    """Frobenius norms of W_q and W_k of one attention layer, one value per head."""
+    """Frobenius norms of W_q of one attention layer, one value per head."""
 
     layer: str
     query: list[NonNegative]
-    key: list[NonNegative]
 
 
 class InitReport(_Frozen):

@@ -97,7 +97,9 @@ def copy_of(model: nn.Module) -> Any:
         VitinitError: something in it cannot be copied.
     """
     own = [value for module in model.modules() for value in vars(module).values()]
-    kept: dict[int, Any] = {id(one): one.detach() for one in own if isinstance(one, Tensor) and one.grad_fn is not None}
+    kept: dict[int, Any] = {
+        id(value): value.detach() for value in own if isinstance(value, Tensor) and value.grad_fn is not None
+    }
     try:
         return copy.deepcopy(model, kept).float()
     except Exception as error:  # of anyone's modules
@@ -157,11 +159,11 @@ def usual_settings(model: nn.Module) -> Iterator[None]:
     """
     if torch.get_default_dtype() != torch.float32:
         raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
-    kinds = {"cpu", *(one.device.type for one in named_tensors(model).values())} - {"meta"}
+    types = {"cpu", *(tensor.device.type for tensor in named_tensors(model).values())} - {"meta"}
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
-        for kind in kinds:
-            stack.enter_context(torch.autocast(kind, enabled=False))
+        for device in types:
+            stack.enter_context(torch.autocast(device, enabled=False))
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         yield

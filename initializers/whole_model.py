@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapter import Normal, Rule, found
+from vitinit.initializers.adapter import Normal, Rule, resolve
 from vitinit.initializers.adapters import Family, families, layer_scales
 from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError
@@ -101,20 +101,20 @@ def places(model: nn.Module) -> dict[str, Place]:
 
     The Linears of attention that methods leave alone are Linears like others.
     """
-    heads, found = classifiers(model), dict[str, Place]()
+    heads, roles = classifiers(model), dict[str, Place]()
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             mlp = MLP.search(name)
             role: Role = "other" if mlp is None else "mlp_in" if mlp[1] == "1" else "mlp_out"
-            found[name] = Place("head" if name in heads else role)
+            roles[name] = Place("head" if name in heads else role)
     attention = survey(model)
     for layer in (*attention.layers, *attention.pools):
         for part in ("query", "key", "value", "proj"):
-            place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.kind, part).of, layer.heads)
-            found |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
+            place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.paths, part).of, layer.heads)
+            roles |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
         *inner, last = layer.mlp or [""]
-        found |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
-    return found
+        roles |= {**dict.fromkeys(inner, Place("mlp_in")), last: Place("mlp_out")}
+    return roles
 
 
 def classifiers(model: nn.Module) -> set[str]:
@@ -173,8 +173,8 @@ def _visits(model: nn.Module) -> Iterator[tuple[str, nn.Module, Own]]:
     layers, known = {layer.name: layer for layer in survey(model).layers if not layer.gated}, families(model)
     done = {id(parameter) for parameter in layer_scales(model)}
     for path, module in model.named_modules():
-        for part in layers[path].kind.qkv if path in layers else ():
-            done |= {id(found(module, part.weight)), id(found(module, part.bias))}
+        for part in layers[path].paths.qkv if path in layers else ():
+            done |= {id(resolve(module, part.weight)), id(resolve(module, part.bias))}
         own: Own = {}
         for name, parameter in module.named_parameters(recurse=False):
             if parameter.numel() and id(parameter) not in done:
@@ -301,7 +301,7 @@ class WholeModel(Initializer):
                     parameter.fill_(rule)
             if path in layers:
                 layer = layers[path]
-                qkv = layer.kind.qkv
+                qkv = layer.paths.qkv
                 self.fill([*map(layer.weight, qkv)], [*map(layer.bias, qkv)], Place("qkv", 3, layer.heads), generator)
 
     def fill(

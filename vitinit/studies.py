@@ -82,7 +82,7 @@ class StudyResults:
         chosen = FIGURES.entries() if figure is None else [FIGURES.get(figure)]
         with mpl.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
-            figures = next((found for one in chosen if (found := one.figures(study))), {})
+            figures = next(filter(None, (drawing.figures(study) for drawing in chosen)), {})
         if not figures:
             raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
         return figures

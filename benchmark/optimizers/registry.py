@@ -22,11 +22,16 @@ register = REGISTRY.named
 
 
 def described() -> dict[str, str]:
-    """Return all optimisers by name, each with one line about it; those that need second derivatives are left out."""
+    """Return all optimisers by name, each with one line about it.
+
+    Those that need second derivatives are left out, and PSGD Kron, which compiles itself for minutes.
+    """
     from timm.optim import get_optimizer_info, list_optimizers
 
     theirs = {str(name): get_optimizer_info(str(name)) for name in list_optimizers()}
-    texts = {name: info.description for name, info in theirs.items() if not info.second_order}
+    texts = {
+        name: info.description for name, info in theirs.items() if not (info.second_order or name.startswith("kron"))
+    }
     ours = {name: f"{cls.__module__.partition('.')[0]}: {cls.__name__}" for name, cls in REGISTRY.by_name().items()}
     return dict(sorted({**texts, **ours}.items()))
 

@@ -34,9 +34,9 @@ class ZeroBranch(Initializer):
         """Clear the last Linear of both branches of every block."""
         for layer in attention_layers(model):
             last = list(layer.mlp.values())[-1]
-            for part in (layer.proj_DD, layer.bias(layer.kind.proj), last.weight, last.bias):
-                if part is not None:
-                    part.zero_()
+            for tensor in (layer.proj_DD, layer.bias(layer.paths.proj), last.weight, last.bias):
+                if tensor is not None:
+                    tensor.zero_()
 
 
 @register

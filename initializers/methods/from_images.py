@@ -9,8 +9,8 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from vitinit.initializers.adapter import Attention, found
-from vitinit.initializers.adapters import kind_of
+from vitinit.initializers.adapter import Attention, resolve
+from vitinit.initializers.adapters import description_of
 from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
@@ -43,13 +43,13 @@ class Lsuv(Initializer):
     def check(self, model: nn.Module) -> None:
         """Refuse attention that does not call its Linears, so that nobody sees what they give."""
         super().check(model)
-        for name, part in model.named_modules():
-            kind = kind_of(part)
-            if isinstance(kind, Attention):
-                home = kind.query.weight.rpartition(".")[0]
-                if not home or (kind.query.bias != f"{home}.bias" and found(part, kind.query.bias) is not None):
+        for name, module in model.named_modules():
+            paths = description_of(module)
+            if isinstance(paths, Attention):
+                home = paths.query.weight.rpartition(".")[0]
+                if not home or (paths.query.bias != f"{home}.bias" and resolve(module, paths.query.bias) is not None):
                     raise VitinitError(
-                        f"method 'lsuv' on {type(model).__name__}: {name or 'it'} ({type(part).__name__}) uses W_q, "
+                        f"method 'lsuv' on {type(model).__name__}: {name or 'it'} ({type(module).__name__}) uses W_q, "
                         "W_k and W_v without calling a Linear, so that nobody sees their outputs; choose another model"
                     )
 
@@ -90,7 +90,7 @@ Layer = nn.Linear | nn.Conv2d
 
 def _in_order(model: nn.Module, images_BCHW: Tensor) -> dict[str, Layer]:
     """Every Linear and convolution by name, from the first that is carried out to the last."""
-    layers = {name: part for name, part in model.named_modules() if isinstance(part, Layer)}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, Layer)}
     calls: list[str] = []
     hooks = [layer.register_forward_hook(lambda *_, name=name: calls.append(name)) for name, layer in layers.items()]
     with evaluated(model, hooks):
@@ -165,7 +165,7 @@ def _embedding(model: nn.Module) -> nn.Conv2d:
     Raises:
         VitinitError: there is none, or its patches overlap.
     """
-    first = next((part for part in model.modules() if isinstance(part, nn.Conv2d)), None)
+    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     if first is None or first.stride != first.kernel_size or first.groups != 1 or first.kernel_size == (1, 1):
         raise VitinitError(
             "method 'whitened_patches' sets a convolution over patches that do not overlap, and "

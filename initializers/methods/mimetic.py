@@ -10,7 +10,7 @@ import torch
 from pydantic import NonNegativeFloat
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapter import found
+from vitinit.initializers.adapter import resolve
 from vitinit.initializers.attention import AttentionLayer, attention_layers
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job, register
@@ -66,7 +66,7 @@ class Mimetic(Initializer):
                     f"method 'mimetic': vproj_order='released' needs a square W_v, and that of {layer.name} is "
                     f"{rows} x {width}; vproj_order='product' sets any"
                 )
-            between = [path for path in layer.kind.before_proj if found(layer.module, path) is not None]
+            between = [path for path in layer.paths.before_proj if resolve(layer.module, path) is not None]
             if self.parts != "qk" and between:
                 raise VitinitError(
                     f"method 'mimetic': {type(model).__name__} has a norm or a gate between W_v and W_proj "

@@ -131,7 +131,7 @@ class _Weight:
 
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
-    found: list[_Weight] = []
+    weights: list[_Weight] = []
     for layer in survey(model).layers:
         value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
         proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
@@ -141,12 +141,12 @@ def _weights(model: nn.Module) -> list[_Weight]:
             ("value", "v", value_HdD, "right"),
             ("proj", "proj", proj_HDd, "left"),
         ):
-            found.append(_Weight(f"{layer.name}: W_{index}", layer.names_of(part)[0], view, turns))
-    known = {position_name(model), *(weight.tensor for weight in found)}
+            weights.append(_Weight(f"{layer.name}: W_{index}", layer.names_of(part)[0], view, turns))
+    known = {position_name(model), *(weight.tensor for weight in weights)}
     for name, tensor in named_tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
-            found.append(_Weight(name, name, tensor[None]))
-    return found
+            weights.append(_Weight(name, name, tensor[None]))
+    return weights
 
 
 def _rotated(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
@@ -159,7 +159,7 @@ def _rotated(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
 
 def _gaussian(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
-    norm_H11, noise_norm_H11 = (part.norm(dim=(1, 2), keepdim=True) for part in (value_HXX, noise_HXX))
+    norm_H11, noise_norm_H11 = (matrix.norm(dim=(1, 2), keepdim=True) for matrix in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
 
 
@@ -185,15 +185,15 @@ def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weigh
     """
 
     def scale(layer: AttentionLayer, target: float, tokens: int, _: Any, inputs: tuple[Any, ...], named: Any) -> None:
-        parts = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
-        starts = [part.clone() for part in parts]
+        views = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
+        starts = [view.clone() for view in views]
 
         def entropy(scale: float) -> float:
-            for part, start in zip(parts, starts, strict=True):
-                part.copy_(scale * start)
+            for view, start in zip(views, starts, strict=True):
+                view.copy_(scale * start)
             return float(entropies(between_tokens(layer.attention(*inputs, **named), tokens)).mean())
 
-        reached = _solved(entropy, target, math.log(tokens), TRIALS if parts else 1)
+        reached = _solved(entropy, target, math.log(tokens), TRIALS if views else 1)
         if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
@@ -221,8 +221,8 @@ def _solved(entropy: Callable[[float], float], target: float, uniform: float, tr
     for trial in range(trials):
         if trial:
             scale = 2 * low if high == math.inf else (low + high) / 2
-        found = entropy(scale)
-        if abs(found - target) <= close:
+        reached = entropy(scale)
+        if abs(reached - target) <= close:
             break
-        low, high = (scale, high) if found > target else (low, scale)
-    return found
+        low, high = (scale, high) if reached > target else (low, scale)
+    return reached

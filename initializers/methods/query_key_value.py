@@ -37,7 +37,7 @@ class ZeroQuery(Initializer):
         """Clear W_q and its bias in every attention layer."""
         for layer in attention_layers(model):
             layer.query_HdD.zero_()
-            bias = layer.bias(layer.kind.query)
+            bias = layer.bias(layer.paths.query)
             if bias is not None:
                 bias.zero_()
 
@@ -136,7 +136,7 @@ class Dct(Initializer):
             weight_DD.copy_(dct(len(weight_DD)))
 
     def _weight_DD(self, layer: AttentionLayer) -> Tensor:
-        return layer.weight(getattr(layer.kind, self.matrix))
+        return layer.weight(getattr(layer.paths, self.matrix))
 
 
 def dct(width: int) -> Tensor:

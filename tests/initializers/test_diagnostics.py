@@ -81,8 +81,6 @@ def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
     real = attention(block.norm1(m._pos_embed(m.patch_embed(given))).double(), True)
     for found, attention_BHNN in ((report.pseudo_input, pseudo), (report.real_images, real)):
         assert found.mass == pytest.approx(float((attention_BHNN * targets).sum(-1)[:, has].mean()), rel=1e-3)
-        hits = (attention_BHNN.argmax(-1) == targets.argmax(-1))[:, has].double()
-        assert found.argmax == pytest.approx(float(hits.mean()), abs=0.02)
     assert report.images == 3
     np.testing.assert_allclose(report.offset_maps, offset_maps(real.mean(0), (8, 8), 3), atol=2e-5)
     assert report.norms[0].query == pytest.approx(weight_3HdD[0].norm(dim=(1, 2)).tolist())

@@ -162,7 +162,7 @@ def test_measured_attention_explains_what_each_layer_gives(name: str) -> None:
     assert len(maps) == len(seen) == len(layers)
     for layer, map_BHNN, (x_BND, out) in zip(layers, maps, seen, strict=True):
         value_bias, proj_bias = (
-            0 if bias is None else bias for bias in map(layer.bias, (layer.kind.value, layer.kind.proj))
+            0 if bias is None else bias for bias in map(layer.bias, (layer.paths.value, layer.paths.proj))
         )
         value_BHNd = (x_BND @ layer.value_DD.T + value_bias).unflatten(-1, (layer.heads, -1)).transpose(1, 2)
         expected = (map_BHNN @ value_BHNd).transpose(1, 2).flatten(2) @ layer.proj_DD.T + proj_bias

@@ -18,7 +18,7 @@ import vitinit
 from vitinit.initializers import methods, registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.mimetic import Mimetic
-from vitinit.initializers.registry import Initializer, Part
+from vitinit.initializers.registry import Initializer, WeightName
 from vitinit.initializers.whole_model import WholeModel
 
 PLUGIN = '''
@@ -142,7 +142,7 @@ def test_a_class_that_is_no_initialiser_is_refused(bases: Any, given: Any, says:
     one_line(says, lambda: registry.register(type("Odd", bases, given)))
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse", "the same twice is no error"
     assert "odd_in_a_test" not in [one.name for one in vitinit.catalogue()]
-    registry.register(type("Even", (Initializer,), {**WHOLE, "sets": get_args(Part)}))
+    registry.register(type("Even", (Initializer,), {**WHOLE, "sets": get_args(WeightName)}))
     assert "odd_in_a_test" in registry.names("method")
 
 

@@ -133,7 +133,9 @@ class Impulse(Initializer):
             positions_L.append(target_positions(grid, offsets))
             draws.append(self.solver.draw(embedding_ND, heads, features, generator))
         draws_L = torch.stack(draws)
-        positions_LHN2 = torch.stack([broken(each, self.control, grid, generator) for each in positions_L])
+        positions_LHN2 = torch.stack(
+            [broken(positions_HN2, self.control, grid, generator) for positions_HN2 in positions_L]
+        )
         pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
         if self.value_proj != "none":
             mimetic = Mimetic(parts="vo", noise="normal" if self.value_proj == "mimetic" else "uniform")
@@ -151,7 +153,8 @@ class Impulse(Initializer):
             query_LHdD, key_LHdD = self.solver.solve(problem, job)
             if self.weight_norm is not None:
                 query_LHdD, key_LHdD = (
-                    part * (self.weight_norm / part.norm(dim=(-2, -1), keepdim=True)) for part in (query_LHdD, key_LHdD)
+                    weight * (self.weight_norm / weight.norm(dim=(-2, -1), keepdim=True))
+                    for weight in (query_LHdD, key_LHdD)
                 )
             for layer, solution in zip(layers, solutions, strict=True):
                 if solution in batch:
