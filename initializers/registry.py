@@ -95,6 +95,9 @@ class Initializer(Parameters):
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
 
+    tiny: ClassVar[dict[str, Any]] = {}
+    """Smallest useful parameters: contract tests run a slow or needy method with them."""
+
     def check(self, model: nn.Module) -> None:
         """Refuse a model that the method is not made for, before anything is changed.
 

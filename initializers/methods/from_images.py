@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
@@ -33,6 +34,7 @@ class Lsuv(Initializer):
 
     name = "lsuv"
     touches = ("*.weight", "*.bias")
+    tiny: ClassVar = {"images": 4}
 
     images: PositiveInt = 64
     """Training images in the batch."""
@@ -128,6 +130,7 @@ class WhitenedPatches(Initializer):
     name = "whitened_patches"
     touches = ("*.weight",)
     deterministic = True
+    tiny: ClassVar = {"images": 4}
 
     images: PositiveInt = 256
     """Training images whose patches are read."""

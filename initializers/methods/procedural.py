@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -39,6 +39,7 @@ class Procedural(Initializer):
 
     name = "procedural"
     touches = ("*",)
+    tiny: ClassVar = {"steps": 2, "strings": 8, "batch_size": 4, "kinds": 2}
 
     kinds: PositiveInt = 64
     """Kinds of bracket."""

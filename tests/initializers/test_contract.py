@@ -37,16 +37,9 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
 }
 """Further parameters to run the contract with; every initialiser runs with its defaults anyway."""
 
-NEEDED: dict[str, dict[str, Any]] = {
-    "lsuv": {"images": 4},
-    "procedural": {"steps": 2, "strings": 8, "batch_size": 4, "kinds": 2},
-    "whitened_patches": {"images": 4},
-}
-"""Parameters without a usable default, and smaller values of slow ones."""
-
 
 def named(name: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-    return {"name": name, **NEEDED.get(name, {}), **(params or {})}
+    return {"name": name, **registry.get(name).tiny, **(params or {})}
 
 
 def fits(name: str, arch: str) -> bool:
