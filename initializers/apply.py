@@ -114,6 +114,11 @@ def _twins(model: nn.Module, values: Mapping[str, tuple[Any, ...]]) -> tuple[str
     return None
 
 
+def remarks_of(initializers: Sequence[Initializer], model: nn.Module) -> list[str]:
+    """Return what initialisers say of a model that they have set."""
+    return [f"{each.kind} {each.name}: {note}" for each in initializers for note in each.notes(model)]
+
+
 def initialize_run(
     model: nn.Module,
     base: Initializer,
@@ -152,6 +157,7 @@ def initialize_run(
         layers = attention_layers(model)
     report: dict[str, Any] = {
         "seconds": seconds,
+        "remarks": remarks_of(initializers, model),
         "norms": [
             LayerNorms(layer=layer.name, query=layer.query_HdD.detach().norm(dim=(1, 2)).tolist()) for layer in layers
         ],

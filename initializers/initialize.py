@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapters import FAMILIES, families, layer_scales
-from vitinit.initializers.apply import apply_in_turn, on_pseudo_input
+from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_of
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
@@ -154,11 +154,7 @@ def initialize(
             mass, uniform = on_pseudo_input(copied, aim).mass, 1 / aim.targets_LHNN.shape[-1]
             if mass < 2 * uniform and initializers[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
-        remarks += [
-            f"{initializer.kind} {initializer.name}: {note}"
-            for initializer in initializers
-            for note in initializer.notes(copied)
-        ]
+        remarks += remarks_of(initializers, copied)
         for initializer in initializers:
             initializer.freeze(copied)
         untrained = tuple(

@@ -129,6 +129,15 @@ def classifiers(model: nn.Module) -> set[str]:
     return set(last.values())
 
 
+def set_alike(model: nn.Module) -> list[str]:
+    """Say how much of a convolutional model is in convolutions."""
+    convolutions = [module.weight.numel() for module in model.modules() if isinstance(module, Convolution)]
+    share = sum(convolutions) / max(1, sum(parameter.numel() for parameter in model.parameters()))
+    if share < 0.5:
+        return []
+    return [f"{share:.0%} of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike"]
+
+
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
     """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
     last = name.rpartition(".")[2]
@@ -256,13 +265,7 @@ class WholeModel(Initializer):
         ]
         if fixed:
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
-        convolutions = [module.weight.numel() for module in model.modules() if isinstance(module, Convolution)]
-        share = sum(convolutions) / max(1, sum(parameter.numel() for parameter in model.parameters()))
-        if share > 0.5:
-            remarks.append(
-                f"{share:.0%} of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike"
-            )
-        return remarks
+        return remarks + set_alike(model)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:

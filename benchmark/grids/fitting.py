@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 
 def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    """Return base and method with defaults filled in, why they do not fit the model, and their sources; all as JSON."""
+    """Return base and method with defaults filled in, why they do not fit, their sources, remarks; all as JSON."""
+    from vitinit.initializers.whole_model import set_alike
+
     spec, first = model_spec(model), resolve_initializer(base, "base")
     second = resolve_initializer(method, "method") if method else None
-    return first.model_dump(), second and second.model_dump(), misfit(spec, first, second), sources(first, second)
+    why = misfit(spec, first, second)
+    remarks = [] if why else set_alike(empty_model(spec))
+    return first.model_dump(), second and second.model_dump(), why, sources(first, second), remarks
 
 
 def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:

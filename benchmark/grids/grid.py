@@ -99,13 +99,15 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
             for dataset, (label, row) in itertools.product(found, file.rows.items()):
                 place = f"{where}, row {label!r}"
                 model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
-                base, method, misfit, sources = fact(fitted, model.model_dump(mode="json"), row.base, row.method)
+                base, method, misfit, sources, remarks = fact(
+                    fitted, model.model_dump(mode="json"), row.base, row.method
+                )
                 recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
                 spec = RunSpec(
                     dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0]
                 )
                 check_recipe(spec)
-                yield Cell(label, spec, misfit, sources=sources), block.seeds
+                yield Cell(label, spec, misfit, sources=sources, remarks=remarks), block.seeds
     except BrokenFile:
         raise
     except VitinitError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Annotated, Any
@@ -106,6 +107,8 @@ class Cell:
     """Settings that tell it from other runs of its row that are not repetitions (`benchmark.settings.columns`)."""
     sources: dict[str, str] = field(default_factory=dict, compare=False)
     """The hash of the source file of each initialiser as it is here, by name."""
+    remarks: Sequence[str] = field(default=(), compare=False)
+    """Remarks on what the initialisers set in this model."""
 
     @cached_property
     def run_id(self) -> str:
