@@ -239,8 +239,8 @@ def details(view: View) -> list[str]:
         "records"
         for name, number in changed.items()
     ]
-    if len({item.cell.spec.base.name for item in planned}) > 1:
-        lines += [f"{item.cell.spec.model.label}: {remark}" for item in planned for remark in item.cell.remarks]
+    if len({cell.spec.base.name for cell, *_ in view.planned}) > 1:
+        lines += [f"{cell.spec.model.label}: {remark}" for cell, *_ in view.planned for remark in cell.remarks]
     return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
 
 

@@ -32,7 +32,7 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from vitinit.initializers.attention import attention_layers
+from vitinit.plugins import Initializer, Job, attention_layers, register
 
 
 @register

@@ -38,6 +38,7 @@ BASE = """
 from typing import ClassVar
 import torch
 from vitinit.initializers.bases.library_defaults import KaimingUniform
+from vitinit.plugins import register
 
 @register
 class Half(KaimingUniform):
