@@ -127,18 +127,16 @@ class Dataset(ABC):
             train, test, classes, statistics = self.open(spec, data_dir)
         except OSError as error:
             raise VitinitError(f"dataset {spec.label}: {error}") from error
-        for name, split in (("training", train), ("test", test)):
-            if not len(split.labels):
-                raise VitinitError(f"dataset {spec.label}: it has no {name} images")
         numbers = len(train.labels), len(test.labels)
+        if len(classes) < 2 or 0 in numbers:
+            raise VitinitError(
+                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; some "
+                "of each, and at least 2 classes, are needed"
+            )
         if self.images not in (None, numbers):
             raise VitinitError(
                 f"{spec.label} in {data_dir} has {numbers[0]:,} training and {numbers[1]:,} test images, and not "
                 f"{' and '.join(map('{:,}'.format, self.images or ()))}{self.mend}"
-            )
-        if len(classes) < 2:
-            raise VitinitError(
-                f"dataset {spec.label}: it has one class, and nothing to tell apart; at least 2 are needed"
             )
         chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
         return Sources(train, test, classes, statistics, chosen, val)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.metrics.metric import Metric, Tensor
+from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 
 class Loss(Metric):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vitinit.benchmark.metrics.metric import Tensor
+from vitinit.benchmark.metrics.registry import Tensor
 from vitinit.benchmark.metrics.top1 import Top1
 
 

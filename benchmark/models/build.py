@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, cast
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, cast
 
 from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 CLASSES = 10
 """Number of classes that is assumed where the dataset does not matter."""
@@ -22,12 +22,11 @@ def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: in
 
     Of a model by name the base leaves what no rule covers: that is as its library has it, drawn by the seed.
 
-    With `dense` it predicts a class for every pixel (`benchmark/models/dense.py`), from the same parameters: for
+    With `dense` it predicts a class for every pixel (`predicting_pixels`), from the same parameters: for
     families that are `dense`.
     """
     import torch
 
-    from vitinit.benchmark.models.dense import predicting_pixels
     from vitinit.initializers.whole_model import BY_NAME
 
     with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
@@ -88,3 +87,40 @@ def _tried(spec: BaseModelSpec, model: nn.Module, device: str) -> bool:
                 f"of {spec.image_size} px and {CLASSES} classes; a classifier gives one score for each image and class"
             )
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
+
+
+def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
+    """Make a classifier predict a class for each pixel: its output is B x S x S x classes, the class last.
+
+    That is its linear classifier on each patch token, enlarged bilinearly (Strudel et al., 2105.05633): the one that
+    the family has, so that bases set it, and methods leave it, as in any other run.
+
+    Parameters, their names and the state dict stay. Class tokens are left out, and a norm that comes after pooling is
+    of every token.
+
+    Args:
+        model: of a family that is `dense`.
+        spec: its own.
+    """
+    import torch
+
+    changed: Any = model
+    # moves with the model: made in the forward pass, it would be sent to the device each time
+    tokens_GG = torch.eye(spec.grid)
+    # of each of G tokens for each of S pixels of a line: bilinear, corners not aligned
+    enlarging_GS = torch.nn.functional.interpolate(tokens_GG[None], size=spec.image_size, mode="linear")[0]
+    model.register_buffer("enlarging_GS", enlarging_GS, persistent=False)
+    changed.forward_head = partial(_logits_of_pixels, model, spec.grid)
+    return model
+
+
+def _logits_of_pixels(model: Any, grid: int, features: Tensor) -> Tensor:
+    import torch
+
+    tokens_BND = features.flatten(2).transpose(1, 2) if features.ndim == 4 else features[:, -(grid**2) :]
+    norm = getattr(model, "fc_norm", None)
+    logits_BNK = model.head(model.head_drop(norm(tokens_BND) if norm else tokens_BND))
+    logits_BGGK = logits_BNK.unflatten(1, (grid, grid))
+    # two products, and not F.interpolate: on a GPU its gradient has no order of summation that is always the same
+    enlarging_GS = model.enlarging_GS.to(logits_BGGK)
+    return torch.einsum("gs, bghk, ht -> bstk", enlarging_GS, logits_BGGK, enlarging_GS)

@@ -38,7 +38,7 @@ class BaseModelSpec(Frozen):
     by_name: ClassVar[bool] = False
     """True if its model is named rather than described: a base leaves what no rule covers as its library builds it."""
     dense: ClassVar[bool] = False
-    """True if its classifier can be put on every patch token (`benchmark/models/dense.py`): a model with timm's
+    """True if its classifier can be put on every patch token (`benchmark/models/build.py`): a model with timm's
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
     arch: str
     """Name of the family."""

@@ -67,8 +67,8 @@ class Odd(InMemory):
 @pytest.mark.parametrize(
     ("train", "test", "classes", "says"),
     [
-        ([0, 1], [], 2, "no test images"),
-        ([0, 0], [0], 1, "at least 2"),
+        ([0, 1], [], 2, "0 test images"),
+        ([0, 0], [0], 1, "at least 2 classes"),
         ([0, 1], [0], 3, r"training labels \[0, 1\] for 3 classes"),
         ([0, 1, 2], [0], 2, r"training labels \[0, 1, 2\] for 2 classes"),
     ],
