@@ -1,7 +1,5 @@
 """Base model and field types of specs and records: frozen models, bounded numbers and texts. Imports no torch."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections import Counter
 from typing import Annotated, Any, TypeVar

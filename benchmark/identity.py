@@ -1,7 +1,5 @@
 """Stability of run_ids while fields come and go: `identity.yaml`, and its two uses. Imports no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any

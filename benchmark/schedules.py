@@ -3,8 +3,6 @@
 Each begins with the recipe's linear warm-up, which counts as a part of its epochs.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field

@@ -1,7 +1,5 @@
 """Telling settings apart: which runs are repetitions of one another, and what the others differ in, in a few words."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict

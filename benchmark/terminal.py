@@ -1,7 +1,5 @@
 """Printing on a terminal: the one place that makes text from records and grids harmless, and that knows the width."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

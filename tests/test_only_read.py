@@ -1,7 +1,5 @@
 """What is only read runs nothing, writes nothing outside of its study, opens no connection."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

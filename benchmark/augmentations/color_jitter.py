@@ -1,7 +1,5 @@
 """Colour jitter as torchvision has it, without hue."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vitinit.benchmark.augmentations.registry import Augmentation, register

@@ -1,7 +1,5 @@
 """RandAugment (arXiv 1909.13719) as timm has it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vitinit.benchmark.augmentations.registry import Augmentation, register

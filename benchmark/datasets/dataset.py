@@ -130,8 +130,8 @@ class Dataset(ABC):
         numbers = len(train.labels), len(test.labels)
         if len(classes) < 2 or 0 in numbers:
             raise VitinitError(
-                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; some "
-                "of each, and at least 2 classes, are needed"
+                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; "
+                "some of each, and at least 2 classes, are needed"
             )
         if self.images not in (None, numbers):
             raise VitinitError(

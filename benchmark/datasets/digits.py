@@ -3,8 +3,6 @@
 The splits, in `digits.json`, are those of its `train_test_split`, stratified, with random_state 0.
 """
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

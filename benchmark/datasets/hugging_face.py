@@ -1,7 +1,5 @@
 """Datasets of the library `datasets`, as `hf:NAME`: of the Hugging Face Hub, or a folder that `save_to_disk` wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec

@@ -5,8 +5,6 @@ the drawing is our own. Everything is integers, and the random numbers are those
 so that the images are the same bits on every machine.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Imports no torch.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vitinit.benchmark.datasets.dataset import Dataset

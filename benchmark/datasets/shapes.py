@@ -5,8 +5,6 @@ drawn alike for each: no pixel by itself tells its class, the outline does. Ever
 numbers are those that numpy promises never to change, so that the images are the same bits on every machine.
 """
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import ClassVar

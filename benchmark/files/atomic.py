@@ -1,7 +1,5 @@
 """Writing a file so that it is there whole or not at all. Imports nothing of this project, and no torch."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """The one door for a file that may be anybody's. Imports no torch."""
 
-from __future__ import annotations
-
 import errno
 import stat
 from pathlib import Path

@@ -1,7 +1,5 @@
 """YAML from a file as plain data: no code. Imports no torch."""
 
-from __future__ import annotations
-
 import io
 import re
 from itertools import chain

@@ -1,7 +1,5 @@
 """Parts of a run, from the fields that a grid has for them: dataset, model and recipe. Imports no torch itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

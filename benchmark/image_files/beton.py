@@ -10,8 +10,6 @@ the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a c
 FFCV (`runners/loaders/ffcv.py`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

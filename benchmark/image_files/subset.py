@@ -1,7 +1,5 @@
 """Indices of the training images, and of those held out for validation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Expected calibration error: the gap between confidence and accuracy (Guo et al., arXiv 1706.04599)."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 BINS = 15

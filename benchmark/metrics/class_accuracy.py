@@ -1,7 +1,5 @@
 """Top-1 accuracy of the images of each class, where there are few classes."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 MOST_CLASSES = 20

@@ -1,7 +1,5 @@
 """Mean cross-entropy, without label smoothing."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 

@@ -1,7 +1,5 @@
 """Mean intersection over union of masks, from the pixels of all held-out images."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 

@@ -1,7 +1,5 @@
 """Top-1 accuracy."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Metric, Tensor
 
 

@@ -1,7 +1,5 @@
 """Top-5 accuracy."""
 
-from __future__ import annotations
-
 from vitinit.benchmark.metrics.registry import Tensor
 from vitinit.benchmark.metrics.top1 import Top1
 

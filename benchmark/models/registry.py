@@ -3,8 +3,6 @@
 A package names its own in the entry point group `vitinit.models`, as package.module:CLASS. Imports no torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal, get_origin
 

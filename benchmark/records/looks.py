@@ -16,8 +16,6 @@ Futility: a look also settles a comparison whose 95 % interval ends below the sm
 claims away only. It excludes such a gain wrongly in 2.5 % of studies at each look, so in at most 5 %.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ A zip of five arrays: `epochs`, `maps`, `grams`, `images` and `weights`, as `Att
 of flipped bits. Imports no torch.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass

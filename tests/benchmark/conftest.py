@@ -1,7 +1,5 @@
 """Fixtures that several of these tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path

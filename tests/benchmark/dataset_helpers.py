@@ -1,7 +1,5 @@
 """Helpers that the tests of datasets share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Outcomes of real runs for the tests of the store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Augmentations by name: a contract for every registered one, pixels of torchvision, timm and Pillow, and recipes."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Contract of every dataset of the registry. A new one is tested with no edit here."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Digits and torchvision's sets: what is read, what is refused, what is downloaded."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any

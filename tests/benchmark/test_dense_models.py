@@ -1,7 +1,5 @@
 """Models that predict a class for every pixel: the classifier of every token, enlarged."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

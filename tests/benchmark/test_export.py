@@ -1,7 +1,5 @@
 """`vitinit store export`: a row a run and a row an epoch, beside the records themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Initialisers on families: a plan and a run agree on whether each fits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

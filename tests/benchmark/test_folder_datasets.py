@@ -1,7 +1,5 @@
 """Folders of images: both layouts, and everything that can be wrong with a file."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Grids: rows, sweeps and `--set` become runs, counted by hand; what does not fit is skipped."""
 
-from __future__ import annotations
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Datasets of the library `datasets`, made here and saved: pixels, splits, refusals, and one run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

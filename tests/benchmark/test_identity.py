@@ -1,7 +1,5 @@
 """The identity of a run never changes silently: it decides what counts as recorded already."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Attention maps beside records: written, read and checked."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from hashlib import sha256

@@ -1,7 +1,5 @@
 """Metrics by name: against scikit-learn and by hand; what all of them promise."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Contract of every model family; a new file in benchmark/models, and one of a package, is tested with no edit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

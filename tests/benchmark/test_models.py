@@ -1,7 +1,5 @@
 """Models against paper-facts 1.6 and 4 and against timm's own factories."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

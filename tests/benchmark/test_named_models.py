@@ -1,7 +1,5 @@
 """Models by name: timm's and anybody's, checked and counted by building them, each its own run."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Classes in files beside a grid: relative to it, and identified by their content."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ levels, of 5 x 5 patches and of 8 x 8 pixels, and of the distance between the do
 balanced, and no image is there twice. As long as the checksum below holds, that holds.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np

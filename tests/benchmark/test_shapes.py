@@ -4,8 +4,6 @@ These bits were also measured once: levels of pixels and averages of patches do 
 the checksum below holds, that holds.
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 

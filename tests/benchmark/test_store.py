@@ -1,7 +1,5 @@
 """The folder of records: written whole or not at all, nothing lost, what is no record refused, which outcome counts."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import hashlib

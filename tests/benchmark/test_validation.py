@@ -1,7 +1,5 @@
 """The protocol that chooses nothing on the test split: its parts of the training split, and what identifies them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

@@ -3,8 +3,6 @@
 `python -m tests.refusals.doors` writes what is said today into `cases.yaml`: add a case by its `input` alone.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Refusals, in one line that says what is wrong, where, and what is allowed: the table in `cases.yaml`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

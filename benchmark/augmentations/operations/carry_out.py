@@ -3,8 +3,6 @@
 And what timm draws of them: by its own code, image by image, without the work.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,6 @@ division by a Python number where it would count, which some devices carry out a
 for the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """ConViT's two attentions through `scaled_dot_product_attention`: timm's weights and names, less time and memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
