@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
+
+from vitinit.initializers.errors import VitinitError, os_errors
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,13 +26,13 @@ def below(folder: Path) -> list[Path]:
     """Return the files below a folder in sorted order, without names that begin with a dot; links are followed."""
 
     def stop(error: OSError) -> None:
-        raise error
+        raise VitinitError(f"cannot read {error.filename}: {error.strerror}")
 
     found: list[Path] = []
     for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
         if Path(home).is_symlink() and os.path.realpath(home) in map(os.path.realpath, Path(home).parents):
-            raise OSError(errno.ELOOP, "a link leads back to a folder above it", home)
+            raise VitinitError(f"{home}: is a link that leads back to a folder above it")
         found += [Path(home, name) for name in files if name[0] != "."]
     return sorted(found)
 
@@ -40,7 +41,8 @@ def stamp(files: Iterable[Path], root: Path) -> str:
     """Return a hash of names, sizes and times of files: while it stays, nobody has to read them again."""
     digest = hashlib.sha256()
     for file in files:
-        status = file.stat()
+        with os_errors(f"cannot read {file}"):
+            status = file.stat()
         line = f"{os.path.relpath(file, root)}\0{status.st_size}\0{status.st_mtime_ns}\0"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -24,7 +24,7 @@ SIZES = ("img_size", "image_size")
 """Names that libraries have for the side of the images."""
 NOT_HERE = (
     "pretrained pretrained_cfg pretrained_cfg_overlay checkpoint_path weight_init init_std features_only out_indices "
-    "device dtype num_classes in_chans"
+    "device dtype num_classes in_chans cache_dir"
 )
 """Arguments that no run has: they fetch or set weights, make no classifier, or follow from the dataset."""
 

@@ -109,12 +109,15 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) ->
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
         ("float.tif", lambda file: Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(file), "more than 8 bits"),
+        ("wide.png", lambda file: Image.new("1", (10_000, 9_000)).save(file), "10000 x 9000 pixels: too many"),
         ("link.png", lambda file: file.symlink_to("missing.png"), "[Errno 2]"),
     ]
     for name, make, message in makes:
         make(file := tmp_path / "a" / name)
         assert f"cannot use the image {file}: {message}" in error_of(folder_spec(tmp_path))
         file.unlink()
+    (tmp_path / "a/up").symlink_to(tmp_path)
+    assert error_of(folder_spec(tmp_path)) == f"{tmp_path}/a/up: is a link that leads back to a folder above it"
 
 
 GRID = """
