@@ -18,6 +18,7 @@ from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.plugins import imported
 
 if TYPE_CHECKING:
     from vitinit.benchmark.image_files.arrays import Split, Statistics
@@ -89,8 +90,13 @@ def _joined(parts: list[Any]) -> Split:
         if pixels.shape[1] != 3:  # CIFAR's channels are last
             pixels = pixels.transpose(0, 3, 1, 2)
         return Split(torch.from_numpy(np.ascontiguousarray(pixels)), labels)
+
+    def read(path: Path) -> Any:
+        with imported(f"cannot use the image {path}", VitinitError):
+            return read_image(path)
+
     for part in parts:
-        part.loader = read_image
+        part.loader = read
     joined: ConcatDataset[Any] = ConcatDataset(parts)
     return Split(None, labels, lambda number: joined[number][0].convert("RGB"))
 

@@ -18,7 +18,8 @@ from torch.nn import functional as F
 
 from vitinit.benchmark.image_files.images import centre, read_image
 from vitinit.benchmark.image_files.subset import a_fifth
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import imported
 
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""
@@ -117,10 +118,8 @@ def encoded(labels: Tensor, content: Callable[[int], bytes], name: Callable[[int
     """
 
     def read(number: int) -> Image.Image:
-        try:
+        with imported(f"cannot use the image {name(number)}", VitinitError):  # PIL raises errors of many types
             return read_image(io.BytesIO(content(number)))
-        except Exception as error:  # PIL's decoders raise errors of many types on damaged files
-            raise VitinitError(f"cannot use the image {name(number)}: {plain(str(error))}") from error
 
     return Split(None, labels, read, lambda number: hashlib.sha256(content(number)).digest())
 

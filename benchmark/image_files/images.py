@@ -52,7 +52,7 @@ def read_image(source: Path | IO[bytes]) -> Image.Image:
     """Decode an image: RGB, upright as its EXIF data say, what is transparent lying on white.
 
     Raises:
-        ValueError: it is no such image, or has more than 8 bits a channel. PIL raises errors of many types besides.
+        VitinitError: it is no such image, or has more than 8 bits a channel. PIL raises errors of many types besides.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -60,13 +60,13 @@ def read_image(source: Path | IO[bytes]) -> Image.Image:
         # Without formats, a file could choose any decoder by its contents, whatever its extension.
         opened = Image.open(source, formats=FORMATS)
     except UnidentifiedImageError:  # whose own text is the address of the bytes
-        raise ValueError(f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from None
+        raise VitinitError(f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from None
     with opened:
         if Image.MAX_IMAGE_PIXELS and opened.width * opened.height > Image.MAX_IMAGE_PIXELS:
-            raise ValueError(f"{opened.width} x {opened.height} pixels: too many to be decoded")
+            raise VitinitError(f"{opened.width} x {opened.height} pixels: too many to be decoded")
         # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
         if opened.mode[0] in "IF":
-            raise ValueError(f"more than 8 bits a channel (mode {opened.mode})")
+            raise VitinitError(f"more than 8 bits a channel (mode {opened.mode})")
         image = ImageOps.exif_transpose(opened)
         if image.has_transparency_data:
             image = image.convert("RGBA")

@@ -127,6 +127,9 @@ def test_flowers_is_trained_on_two_published_splits_and_read_from_its_files(tmp_
         assert np.array_equal(data.train.image(number), Image.open(folder / f"jpg/image_{file:05}.jpg"))
     assert small.train.images.shape == (4, 3, 16, 16)
     assert small.mean == data.mean == (0.485, 0.456, 0.406)
+    (folder / "jpg/image_00002.jpg").write_bytes(b"half of it")
+    assert "cannot use the image" in (said := error_of(DatasetSpec(name="flowers"), 16, tmp_path))
+    assert "image_00002.jpg: it is no BMP" in said
 
 
 def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_is_refused(tmp_path, monkeypatch):
