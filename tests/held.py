@@ -3,8 +3,6 @@
 However fast the machine is and however late a test looks, such a run does not end by itself.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

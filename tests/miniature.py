@@ -1,7 +1,5 @@
 """Two real photographs, and pieces of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

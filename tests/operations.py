@@ -1,7 +1,5 @@
 """Operations of a model, as torch counts them."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode

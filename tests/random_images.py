@@ -1,7 +1,5 @@
 """Random images, also in the file that FFCV reads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """The committed records as a pandas table, and statistics of them; nothing here comes from `analysis`."""
 
-from __future__ import annotations
-
 import json
 from functools import cache, reduce
 from pathlib import Path

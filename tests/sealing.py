@@ -1,7 +1,5 @@
 """The digest of a record's file, computed as the format says and not by the code that reads it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

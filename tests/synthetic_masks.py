@@ -1,7 +1,5 @@
 """Synthetic records of runs on masks, built through the project's own models."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@
 differ in the last digits are equal: those depend on the processor. `analysis.pages --check` has texts and pictures.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

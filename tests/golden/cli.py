@@ -5,8 +5,6 @@ what it prints and its exit code follow. To add one, write its commands alone an
 folder of its own, with `files/` in it and the committed records at `results/reference`.
 """
 
-from __future__ import annotations
-
 import difflib
 import io
 import os

@@ -3,8 +3,6 @@
 Regenerate on purpose: `python -m tests.golden.NAME --write`; a number that is there never changes.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

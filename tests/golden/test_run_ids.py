@@ -3,8 +3,6 @@
 `python -m tests.golden.test_run_ids` adds those of new grids and of new runs of a grid, and changes none.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

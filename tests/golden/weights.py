@@ -10,8 +10,6 @@ singular vectors or the steps of Adam (`loose`: part of a name), the projection 
 of all tensors, for `made.py`.
 """
 
-from __future__ import annotations
-
 import json
 import pydoc
 import sys

@@ -1,7 +1,5 @@
 """Costs of asking, beside a plain script of the same work: `make bench-costs`, with nothing else running."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -4,8 +4,6 @@ Writes results/reference/fidelity/vit_tiny/fidelity.json: the environment as in 
 initialisation (`init`) for each row and seed; nothing is trained. Real images are those that a run is measured on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Speed of this machine, with nothing else running: `make bench-speed` for loaders, `make bench-gpu` for all parts."""
 
-from __future__ import annotations
-
 import itertools
 import statistics
 import sys
