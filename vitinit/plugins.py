@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vitinit.benchmark.augmentations.registry import Augmentation
     from vitinit.benchmark.augmentations.registry import register as register_augmentation
     from vitinit.benchmark.datasets.dataset import Arrays, Dataset, InMemory
-    from vitinit.benchmark.metrics.metric import Metric
+    from vitinit.benchmark.metrics.registry import Metric
     from vitinit.benchmark.models.family import ModelSpec
     from vitinit.benchmark.models.vit import ViT
     from vitinit.benchmark.optimizers.registry import register as register_optimizer
@@ -69,7 +69,7 @@ HOMES = {
     "InMemory": "benchmark.datasets.dataset",
     "Initializer": "initializers.registry",
     "Job": "initializers.registry",
-    "Metric": "benchmark.metrics.metric",
+    "Metric": "benchmark.metrics.registry",
     "ModelSpec": "benchmark.models.family",
     "Place": "initializers.whole_model",
     "Seen": "runners.probes.registry",
