@@ -173,9 +173,9 @@ class InMemory(Dataset):
         *splits, classes = self.read(data_dir)
         found = []
         for name, (images, labels) in zip(("training", "test"), splits, strict=True):
-            where, shape = f"dataset {self.name}: its `read` gives {name}", (len(images), 3, *images.shape[-1:] * 2)
-            wanted = (len(images), *shape[2:]) if self.dense else (len(images),)
-            if images.dtype != np.uint8 or images.shape != shape or labels.shape != wanted:
+            where, side = f"dataset {self.name}: its `read` gives {name}", images.shape[-1]
+            shape, wanted = (len(images), 3, side, side), (len(images), side, side) if self.dense else (len(images),)
+            if (images.dtype, images.shape, labels.shape) != (np.uint8, shape, wanted):
                 raise VitinitError(
                     f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "
                     f"{shape} and {wanted}"

@@ -17,6 +17,7 @@ from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import InMemory
 from vitinit.benchmark.datasets.load import download, load
 from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -128,8 +129,7 @@ def test_flowers_is_trained_on_two_published_splits_and_read_from_its_files(tmp_
     assert small.train.images.shape == (4, 3, 16, 16)
     assert small.mean == data.mean == (0.485, 0.456, 0.406)
     (folder / "jpg/image_00002.jpg").write_bytes(b"half of it")
-    assert "cannot use the image" in (said := error_of(DatasetSpec(name="flowers"), 16, tmp_path))
-    assert "image_00002.jpg: it is no BMP" in said
+    assert "image_00002.jpg: it is no BMP" in error_of(DatasetSpec(name="flowers"), 16, tmp_path)
 
 
 def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_is_refused(tmp_path, monkeypatch):
@@ -138,8 +138,18 @@ def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_i
     data = load(DatasetSpec(name="eurosat"), 8, tmp_path)
     assert (counts(data), data.held_out.labels.tolist()) == ([8, 8], [0, 0, 1, 1])
     (tmp_path / "eurosat/2750/a/3.jpg").unlink()
-    assert "eurosat in " in (said := error_of(DatasetSpec(name="eurosat"), 8, tmp_path))
-    assert "has 15 training and 4 test images, and not 16 and 4; move away what is damaged of eurosat/2750" in said
+    said = "has 15 training and 4 test images, and not 16 and 4; move away what is damaged of eurosat/2750"
+    assert said in error_of(DatasetSpec(name="eurosat"), 8, tmp_path)
+
+
+def test_what_is_prepared_keeps_its_folder_and_a_damaged_manifest_is_one_line(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(beton, "ffcv_missing", lambda: None)
+    folder = beton.prepared_folder(DIGITS, 8, tmp_path)
+    assert folder.name == "digits-8px-cc6b6bad31a0"
+    folder.mkdir(parents=True)
+    (folder / beton.MANIFEST).write_bytes(b"{")
+    with pytest.raises(VitinitError, match="does not hold what was prepared: move .* and run 'vitinit data prepare"):
+        beton.load_beton(DIGITS, 8, tmp_path)
 
 
 # --- download ---

@@ -49,7 +49,6 @@ def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Pat
     assert torch.bincount(data.held_out.labels).tolist() == [2, 4, 1]
     assert counts(data) == [6, 16, 1]
     assert not rows(data.train.images) & rows(data.held_out.images)
-    assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
     assert counts(load(folder_spec(tmp_path, 6), 8, NOWHERE)) == [2, 3, 1]
 
 
@@ -108,7 +107,6 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) ->
         ("bad.png", lambda file: file.write_bytes((tmp_path / "a/000.png").read_bytes()[:100]), ""),
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
-        ("float.tif", lambda file: Image.fromarray(np.full((8, 8), 0.5, np.float32)).save(file), "more than 8 bits"),
         ("wide.png", lambda file: Image.new("1", (10_000, 9_000)).save(file), "10000 x 9000 pixels: too many"),
         ("link.png", lambda file: file.symlink_to("missing.png"), "FileNotFoundError"),
     ]
