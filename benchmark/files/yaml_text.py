@@ -55,8 +55,9 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         VitinitError: it is no YAML or no mapping.
     """
     try:
-        loader = _Loader(io.BytesIO(content))
-        loader.name = path.name
+        stream = io.BytesIO(content)
+        stream.name = path.name
+        loader = _Loader(stream)
         root = loader.get_single_node()
         nodes, seen = [root], 0
         while nodes:
@@ -66,7 +67,7 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
             elif isinstance(node, yaml.MappingNode):
                 nodes += chain(*node.value)
             if seen + len(nodes) > MOST:
-                raise VitinitError(f"{path}: holds more than {MOST:,} values, each alias counted as what it stands for")
+                raise ValueError(f"holds more than {MOST:,} values, each alias counted as what it stands for")
         loaded = loader.construct_document(root) if root else None
     except yaml.YAMLError as error:
         raise VitinitError(f"{path} is not YAML: {error}") from None
