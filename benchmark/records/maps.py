@@ -98,6 +98,11 @@ def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[i
     for run_id, record in done.items():
         for name in record.files.keys() - {"maps"}:
             path = kept_path(root, study, run_id, name)
-            if path.exists() and sha256(read(path, 2**40)).hexdigest() != record.files[name]:
-                invalid.append(f"{path}: other bytes than those that the run kept")
+            try:
+                if sha256(read(path, 2**40)).hexdigest() != record.files[name]:
+                    invalid.append(f"{path}: other bytes than those that the run kept")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                invalid.append(f"{path}: cannot be read: {error.strerror}")
     return whole, invalid

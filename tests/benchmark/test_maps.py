@@ -58,6 +58,9 @@ def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> No
         f"invalid: {path}: no attention maps, or damaged: other bytes than those that the run kept",
         f"invalid: {weights}: other bytes than those that the run kept",
     ]
+    weights.unlink()
+    weights.symlink_to("/dev/zero")
+    assert f"{weights}: cannot be read: no regular file" in CliRunner().invoke(store_app, check).output
 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
