@@ -15,8 +15,8 @@ from vitinit.initializers.errors import VitinitError
 NOWHERE = Path("no-such-folder")
 
 
-def folder_spec(path: Path, train_size: int | None = None) -> DatasetSpec:
-    return DatasetSpec(name="folder", path=str(path), train_size=train_size)
+def folder_spec(path: Path) -> DatasetSpec:
+    return DatasetSpec(name="folder", path=str(path))
 
 
 def error_of(spec: DatasetSpec, image_size: int = 8, data_dir: Path = NOWHERE) -> str:
