@@ -93,7 +93,9 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     for run in begun:
         value = tuple(getattr(run.spec.recipe, name) for name in fields)
         outcomes[run.row, value, run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
-    tried = sorted({value for _, value, _ in outcomes}, key=_order)
+    values = {value for _, value, _ in outcomes}
+    # what is off first, then numbers, then words
+    tried = sorted(values, key=lambda value: [(field is not None, isinstance(field, str), field) for field in value])
     choices, sign, seeds = [], 1 if study.lower_is_better else -1, sorted({seed for *_, seed in outcomes})
     for row in (row for row, its in specs.items() if its):
         candidates, diverged = [], []
@@ -113,11 +115,6 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         candidates.sort(key=lambda candidate: sign * round(candidate.mean, 9))  # of equals the first stays first
         choices.append(Choice(row, candidates[0], candidates[1:], diverged))
     return fields, choices
-
-
-def _order(value: Value) -> list[tuple[bool, bool, Any]]:
-    """Return a sort key: what is off first, then numbers, then words."""
-    return [(field is not None, isinstance(field, str), field) for field in value]
 
 
 def lines(study: frame.Study) -> list[str]:

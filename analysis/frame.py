@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from vitinit.analysis.text import count, one_line
+from vitinit.analysis.tables.render import template
+from vitinit.analysis.text import one_line
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
@@ -81,6 +82,27 @@ class Study:
     def column(self) -> dict[str, str]:
         """Column label by run_id: the dataset's, and where a cell would mix settings, what tells them apart."""
         return columns({o.run_id: (o.row, o.spec) for o in self.outcomes}, self.contents.done)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """Name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`.
+
+        A dataset of a folder has the folder's name, with as much of its path as tells it from others.
+        """
+        specs = {column: self.examples[None, column].dataset for column in self.columns}
+        return dict(zip(specs, template("columns.txt.j2", specs=specs).splitlines(), strict=True))
+
+    @cached_property
+    def heads(self) -> tuple[str, dict[str, str]]:
+        """Part of the names that all columns share, empty where there is none; and the rest of each name, by column."""
+        common, *heads = template("heads.txt.j2", names=list(self.names.values())).splitlines()
+        return common, dict(zip(self.names, heads, strict=True))
+
+    def printed(self, text: str) -> str:
+        """Return a text with the names of columns in place of their labels."""
+        for column in sorted(self.names, key=len, reverse=True):
+            text = text.replace(column, self.names[column])
+        return text
 
     @cached_property
     def metrics(self) -> dict[str, str]:
@@ -202,23 +224,12 @@ class Study:
 
     def summary(self) -> str:
         """Number of runs read, in a sentence for the terminal."""
-        states = {"finished": "done", "failed": "failed", "skipped": "skipped"}
-        counts = {state: len(getattr(self.contents, its)) for state, its in states.items()}
-        parts = [f"{number} {state}" for state, number in counts.items() if number or state == "finished"]
-        if self.contents.problems:
-            parts.append(count(len(self.contents.problems), "invalid file"))
-        return (
-            f"Study {self.name}: {', '.join(parts)}, in {', '.join(str(folder / self.name) for folder in self.folders)}"
-        )
+        return template("read.txt.j2", study=self).strip()
 
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""
         if not self.contents.done:
-            reasons = [f"{run.row} failed: {run.error}: {run.message}" for run in self.contents.failed.values()]
-            reasons += [f"{run.row} skipped: {run.reason}" for run in self.contents.skipped.values()]
-            reasons += self.contents.problems
-            first = f"; first reason: {one_line(reasons[0], 160)}" if reasons else ""
-            raise VitinitError(f"study {self.name!r} in {self.folders[0]} holds no finished run{first}")
+            raise VitinitError(template("no_runs.txt.j2", study=self).strip())
 
 
 def home(folders: Sequence[Path]) -> Path:

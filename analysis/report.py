@@ -100,8 +100,16 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
             break
         if pictures:
             figures.append((drawing.name, drawing.caption, pictures))
-    shown = {"title": title.removeprefix("# "), "question": question, "paragraphs": paragraphs, "limits": limits}
-    return shown | {"study": study, "tables": tables, "figures": figures, "more": room < 0}
+    return {
+        "study": study,
+        "tables": tables,
+        "title": title.removeprefix("# "),
+        "question": question,
+        "paragraphs": paragraphs,
+        "limits": limits,
+        "figures": figures,
+        "more": room < 0,
+    }
 
 
 def _svg(grid: style.Panels) -> Markup:

@@ -15,8 +15,6 @@ from vitinit.initializers.errors import unknown_name
 
 Key = tuple[str, str]
 """Row and column label."""
-Values = Mapping[Key, "pd.Series[float]"]
-"""Top-1, or mean IoU, in percent by seed."""
 
 
 def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
@@ -32,7 +30,7 @@ def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
 
 
 @lru_cache(maxsize=16)
-def values_by_seed(study: Study, epoch: int = 0) -> Values:
+def values_by_seed(study: Study, epoch: int = 0) -> Mapping[Key, pd.Series[float]]:
     """Return the scores of the finished runs, by row and column: after an epoch, or (0) those of the study."""
     scores = study.epochs[study.epochs["epoch"] == epoch] if epoch else study.runs
     groups = scores.groupby(["row", "column"])

@@ -46,11 +46,6 @@ _ \_
 after the double backslash that ends a table row, [ and * would be read as its arguments."""
 
 
-def capitalised(text: str) -> str:
-    """With a capital at the beginning; the rest stays as it is, unlike with `str.capitalize`."""
-    return text[:1].upper() + text[1:]
-
-
 def signed(value: float, digits: int = 2) -> str:
     """With a sign, a true minus, and no sign for what rounds to zero."""
     text = f"{value:+.{digits}f}".replace("-", "−")
@@ -81,7 +76,8 @@ def escape_markdown(text: str) -> str:
 def escape_latex(text: str) -> str:
     """Any text as LaTeX that prints it, with no package beyond the kernel; what it cannot print becomes [U+XXXX]."""
     # Neighbouring hyphens would become a dash.
-    return re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in one_line(text)))
+    latex = re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in one_line(text)))
+    return latex.replace(r"W\_q", "$W_q$")
 
 
 def _latex_char(char: str) -> str:

@@ -8,8 +8,9 @@ from functools import partial
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import drawing
 
-DESCRIPTION = "Draw what attention, gates and representations do over epochs, from records, as PDF and PNG."
-main = partial(drawing.main, CURVES, DESCRIPTION)
+main = partial(
+    drawing.main, CURVES, "Draw what attention, gates and representations do over epochs, from records, as PDF and PNG."
+)
 """The command line."""
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Pa
             data = data[["column", "row", "seed", "x", "value"]]
             points = data.groupby(["column", "row", "x"])["value"]
             data = data.join(points.agg(low=lambda x: student(x).low, high=lambda x: student(x).high), on=points.keys)
-            figure = over_numbers(data, "training images", "", f"Sample efficiency, {name}", study.rows)
+            title = f"Sample efficiency, {study.heads[0] or name}"
+            figure = over_numbers(study, data, "training images", "", title, study.rows)
             figures[f"sample_efficiency-{file_part(name)}"] = figure
     return figures

@@ -62,7 +62,7 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
         titles = {row: row + f": n={len(its)}" * (len(seeds) > 1) + marked(its) for row, its in runs.items()}
         head = f"{quantity['title']}, {column}" + f": n={min(seeds)}" * (len(seeds) == 1)
         label = name if uniform else f"more-{file_part(name)}"
-        figures[f"{label}-{file_part(str(column))}"] = finish(grid, head, note, titles)
+        figures[f"{label}-{file_part(str(column))}"] = finish(study, grid, head, note, titles)
     return figures
 
 
@@ -103,5 +103,5 @@ def gating(study: Study) -> dict[str, Panels]:
         title = "Share of positional attention: sigmoid of each head's gate"
         note = f"{row}, {column}, seed {seed} (of {its['seed'].nunique()}); dotted: mean of the heads"
         titles = {layer: f"layer {layer}" for layer in grid.axes}
-        figures[f"gating-{file_part(str(column), str(row))}"] = finish(grid, title, note, titles)
+        figures[f"gating-{file_part(str(column), str(row))}"] = finish(study, grid, title, note, titles)
     return figures

@@ -37,5 +37,7 @@ def initializers(study: Study) -> dict[str, Panels]:
             axes.grid(visible=False)
             axes.set_yticks(range(len(names)), names)
         title = "Linear CKA of what each block puts out, between initialisations (columns as lines), after training"
-        figures[f"cka_initializers-{file_part(column)}"] = finish(grid, title, source(column, runs), bar="linear CKA")
+        figures[f"cka_initializers-{file_part(column)}"] = finish(
+            study, grid, title, source(column, runs), bar="linear CKA"
+        )
     return figures

@@ -9,7 +9,6 @@ from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, present
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import own_bases
-from vitinit.analysis.text import capitalised
 
 MOST = 8
 """Lines in a panel; more rows have a panel each."""
@@ -27,10 +26,10 @@ def accuracy(study: Study) -> dict[str, Panels]:
     data = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1]
     score, rows = style.score_name(study.runs), present(study.rows, data["row"])
     y, colours, figures = f"{score} (%)", palette(rows), {}
-    title = f"{capitalised(score)} over epochs"
+    title = f"{score[:1].upper()}{score[1:]} over epochs"
     if len(data) and len(rows) <= MOST:
         grid = lines(data, "epoch", "score", "column", colours, 2.3, bounds=(0, 100), y=y, sharey=False)
-        return {"accuracy": finish(grid, title, SD, style.with_seeds(data, "row"))}
+        return {"accuracy": finish(study, grid, title, SD, style.with_seeds(data, "row"))}
     for column, runs in data.groupby("column", sort=False):
         grid = lines(runs, "epoch", "score", "row", colours, 1.5, 5, bounds=(0, 100), y=y)
         means = {str(row): line.groupby("epoch")["score"].mean() for row, line in runs.groupby("row")}
@@ -42,5 +41,5 @@ def accuracy(study: Study) -> dict[str, Panels]:
         titles = style.with_seeds(runs, "row")
         note = f"colour: the row of the title, {SD}; black: its own base; grey: all others"
         name = "accuracy" if data["column"].nunique() == 1 else f"accuracy-{file_part(str(column))}"
-        figures[name] = finish(grid, f"{title}, {titles[str(column)]}", note)
+        figures[name] = finish(study, grid, f"{title}, {titles[str(column)]}", note)
     return figures

@@ -54,6 +54,6 @@ def training(study: Study) -> dict[str, Panels]:
             axes.set_ylabel(textwrap.fill(row, 18), rotation=0, ha="right", va="center")
         note = f"of query tokens (lines) to key tokens, head 1; {source(column, runs)}"
         titles = {(row, panel): panel if row == rows[0] else "" for row, panel in grid.axes}
-        finish(grid, "Attention before and after training", note, titles, "attention, × uniform")
+        finish(study, grid, "Attention before and after training", note, titles, "attention, × uniform")
         figures[f"attention_training-{file_part(column)}"] = grid
     return figures

@@ -14,8 +14,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
 from vitinit.benchmark.contrasts import Contrast
 
-NO_PAIRS = "no row has a seed in common with its base, or with the baseline"
-BY_SEED = "by seed: mean with 95 % interval (t)"
+BY_SEED = "by seed: mean with 95 % interval"
 
 
 def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame:
@@ -95,7 +94,7 @@ def _points(
 
 @FIGURES.add(
     "differences",
-    NO_PAIRS,
+    "no row has a seed in common with its base, or with the baseline",
     caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
     to_baseline=True,
 )
@@ -113,7 +112,9 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     colours = palette(present(study.rows, data["row"]))
     looks = {label: {"color": colours[row], "fmt": "o"} for label, row in zip(data["label"], data["row"], strict=True)}
     grid = _points(study, data, list(looks), 0.24, "label", looks)
-    return {"differences": finish(grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
+    return {
+        "differences": finish(study, grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))
+    }
 
 
 @FIGURES.add(
@@ -137,4 +138,4 @@ def forest(study: Study, baseline: str | None = None) -> dict[str, Panels]:
         "the row itself" if kind == "itself" else f"its placebo ({kind})": grid.legend[kind] for kind in looks
     }
     title = "Gain over " + (baseline or "each method's base")
-    return {"forest": finish(grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}
+    return {"forest": finish(study, grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import NamedTuple
 
 from vitinit.analysis.figures.style import said
 from vitinit.analysis.frame import Study
@@ -13,8 +13,7 @@ from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A run and the maps that it has kept."""
 
     record: RunRecord

@@ -47,5 +47,5 @@ def offsets(study: Study) -> dict[str, Panels]:
     grid = show(data, beside, height, 3 if len(maps) < 15 else 5, height, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"
-    finish(grid, "First-layer attention at initialisation", note, bar="attention (log scale)")
+    finish(study, grid, "First-layer attention at initialisation", note, bar="attention (log scale)")
     return {"attention_offsets": grid}

@@ -13,10 +13,11 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.tables.scaling import scaling
 
 
-def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
+def over_numbers(study: Study, data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[str]) -> Panels:
     """Draw means with intervals over a number, a panel per `column`, a line per `row`.
 
     Args:
+        study: The records.
         data: With columns `x`, `value`, `row`, `column` and `seed`, and the ends of intervals `low` and `high`.
         x: Name of the axis.
         y: Name of the values; of a gain, a line marks 0.
@@ -28,7 +29,7 @@ def over_numbers(data: pd.DataFrame, x: str, y: str, title: str, rows: Iterable[
     for column, axes in grid.axes.items():
         if "gain" in (y + column).lower():
             axes.axhline(0, color="black", linewidth=0.8)
-    return finish(grid, title, "mean over seeds with 95 % interval (t)", with_seeds(data, "row", "x"))
+    return finish(study, grid, title, "mean over seeds with 95 % interval", with_seeds(data, "row", "x"))
 
 
 @FIGURES.add(
@@ -51,4 +52,6 @@ def gains_over_axis(study: Study) -> dict[str, Panels]:
         ],
         columns=["column", "row", "seed", "x", "value", "low", "high"],
     )
-    return {"scaling": over_numbers(data, axis, gain_name(study), f"Gain over {axis}", dict.fromkeys(data["row"]))}
+    return {
+        "scaling": over_numbers(study, data, axis, gain_name(study), f"Gain over {axis}", dict.fromkeys(data["row"]))
+    }

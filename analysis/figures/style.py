@@ -20,6 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from vitinit.analysis import command
+from vitinit.analysis.frame import Study
 from vitinit.analysis.text import one_line
 from vitinit.benchmark.metrics.registry import OF_LABELS
 from vitinit.benchmark.records.export import csv_text
@@ -216,10 +217,13 @@ def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
     return [label for label in order if label in known]
 
 
-def finish(grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None = None, bar: str = "") -> Panels:
+def finish(
+    study: Study, grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None = None, bar: str = ""
+) -> Panels:
     """Write titles of panels and figure, put the legend below, and make room for both.
 
     Args:
+        study: Its columns have their names in place of labels.
         grid: The panels.
         title: Of the figure.
         note: In the line below it.
@@ -230,9 +234,9 @@ def finish(grid: Panels, title: str, note: str, titles: Mapping[Any, str] | None
 
     for name, axes in grid.axes.items():
         size = "medium" if grid.across < 6 else "small"
-        axes.set_title(textwrap.fill((titles or {}).get(name, str(name)), grid.letters), size=size)
+        axes.set_title(textwrap.fill(study.printed((titles or {}).get(name, str(name))), grid.letters), size=size)
     width, page = rcParams["figure.figsize"]
-    head = "\n".join(textwrap.fill(text, letters(width)) for text in (title, note))
+    head = "\n".join(textwrap.fill(study.printed(text), letters(width)) for text in (title, note))
     grid.figure.suptitle(head)
     height = head.count("\n") + 2
     if grid.legend:

@@ -16,7 +16,8 @@ from vitinit.analysis import command, frame
 from vitinit.analysis.board import page as board_page
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import finished
-from vitinit.analysis.pages.render import index, is_ours, page, pictures, render
+from vitinit.analysis.pages.render import is_ours, page, pictures, render
+from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError, guarded
 
 
@@ -39,7 +40,7 @@ def _run(args: argparse.Namespace) -> None:
     texts = {study.name: page(study) for study in studies}
     pages = {frame.beside(folder / name, "") / "README.md": text for name, text in texts.items()}
     if not args.study:
-        pages[folder / "README.md"] = index(texts)
+        pages[folder / "README.md"] = render("index.md.j2", pages=texts)
         if board := board_page(studies):
             pages[folder / "board.md"] = board
         for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
@@ -49,13 +50,14 @@ def _run(args: argparse.Namespace) -> None:
         for study in studies
         for file, grid in pictures(study, texts[study.name]).items()
     }
+    written = f"{count(len(pages), 'page')} and {count(len(drawn), 'picture')}"
     if not args.check:
         for path, text in pages.items():
             command.write(path, text)
         for path, grid in drawn.items():
             command.folder(path.parent)
             style.save_png(grid, path)
-        print(f"wrote {len(pages)} pages and {len(drawn)} pictures to {folder}")
+        print(f"wrote {written} to {folder}")
         return
     stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
     stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
@@ -63,7 +65,7 @@ def _run(args: argparse.Namespace) -> None:
         raise VitinitError(
             f"{', '.join(map(str, stale))}: not what the records and the template give: write the pages anew"
         )
-    print(f"{len(pages)} pages and {len(drawn)} pictures are up to date")
+    print(f"up to date: {written}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.tables.contrasts import method
+from vitinit.analysis.tables.notes import mixed_code
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
 from vitinit.initializers.errors import VitinitError
@@ -77,15 +78,6 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     return found
 
 
-def index(pages: dict[str, str]) -> str:
-    """Return one line for each study, by its name: question and answer, the paragraphs below the title of its page."""
-    lines = []
-    for name, text in pages.items():
-        paragraphs = text.split("\n\n")
-        lines.append((name, *(" ".join(part.split()) for part in paragraphs[1:3])))
-    return render("index.md.j2", studies=lines)
-
-
 def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
@@ -95,6 +87,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
         "detectable": detectable,
         "unnamed": unnamed,
         "method": method,
+        "mixed_code": mixed_code,
         "study": lambda name: Facts(frame.load(list(folders), name)),
     }
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None

@@ -51,9 +51,7 @@ def _run(args: argparse.Namespace) -> None:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
     found = [study.by(args.metric) for study in frame.load_all(args.results, args.study)]
-    place = "tables"
-    if args.metric not in ("last", "best"):
-        place = f"tables-{args.metric}"
+    place = "tables" if args.metric in ("last", "best") else f"tables-{args.metric}"
     available = {name: study for study in found for name in names(study)}
     if args.table and args.table not in available:
         raise unknown_name("table", args.table, available)

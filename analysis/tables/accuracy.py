@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, published_numbers, values_by_seed
@@ -36,9 +34,16 @@ def accuracy(asked: Asked) -> Table:
                 published_difference=paper.value - its.value if paper and its and same else None,
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
-    known: dict[str, Any] = {"baseline": asked.baseline, "pairs": pairs, "named": named(study), "plain": plain}
-    known |= {"compared": compared, "baselines": baselines}
-    text = template("differences.txt.j2", study=study, **known)
+    text = template(
+        "differences.txt.j2",
+        study=study,
+        baseline=asked.baseline,
+        pairs=pairs,
+        named=named(study),
+        plain=plain,
+        compared=compared,
+        baselines=baselines,
+    )
     alone = not_initialisation_alone(study, compared.items())
     notes = [*text.splitlines(), *alone, *about_runs(study, cells), *beside(study, cells)]
     return compose(asked, cells, subject(study), notes, baselines=baselines)
@@ -52,6 +57,6 @@ def _best(study: Study, column: str) -> list[str]:
     }
     if len(means) < 2:
         return []
-    top = (min if study.lower_is_better else max)(means, key=lambda row: means[row])
+    top = (min if study.lower_is_better else max)(means, key=means.__getitem__)
     differences = {row: compare(study, (row, top), column) for row in means if row != top}
     return [top, *(row for row, its in differences.items() if its and its.verdict == "undetected")]

@@ -33,14 +33,15 @@ def aimed(study: Study) -> list[str]:
 @TABLES.add("_initialization", lambda study: bool(aimed(study)), place=7)
 def initialization(asked: Asked) -> Table:
     """Attention on the target and cost, in columns of datasets where a method has a target, beside accuracy."""
-    study, cells = asked.study, {}
-    rows = [row for row in study.rows if any((place, row) in study.cells for place in aimed(study))]
-    for place in aimed(study):
+    study, cells, shown, places = asked.study, {}, {}, aimed(asked.study)
+    rows = [row for row in study.rows if any((place, row) in study.cells for place in places)]
+    for place in places:
+        setting = f"{study.heads[1][place]}: " if len(places) > 1 else ""
         measures = {f"{study.metrics[place]} (%)": lambda run: run.score, **MEASURES}
         for row in rows:
             for name, measure in measures.items():
                 measured = map(measure, study.cells.get((place, row), ()))
                 values = sorted(value for value in measured if value is not None)
-                cells[row, f"{place}: {name}"] = TableCell(values)
+                cells[row, f"{place}: {name}"] = shown[row, setting + name] = TableCell(values)
     what = f"Attention of the first layer on its target, norm and cost of the initialisation, and {study.measured}"
-    return compose(asked, cells, f"{what} after the last epoch", NOTES, digits=2)
+    return compose(asked, cells, f"{what} after the last epoch", NOTES, digits=2, shown=shown)

@@ -7,7 +7,7 @@ from typing import Any
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, context, numbers, read_in_part
-from vitinit.analysis.rows import Key, differing, skipped
+from vitinit.analysis.rows import Key, differing
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Table, TableCell
 
@@ -30,20 +30,19 @@ def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]]) 
 
 def without_numbers(study: Study) -> list[str]:
     """Return a line for each reason why runs failed or were skipped, row without a record, and invalid file."""
-    return template("without_numbers.txt.j2", study=study).splitlines()
+    return study.printed(template("without_numbers.txt.j2", study=study)).splitlines()
 
 
 def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
     """Return notes on settings, code and hardware of the runs, and on those without numbers."""
-    left_out = skipped(study)
-    missing = [f"{key[0]} on {key[1]}" for key, its in cells.items() if not its.ours and key not in left_out]
+    missing = [f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]
     text = template("runs.txt.j2", study=study, missing=missing, mixed_code=mixed_code(study))
     return [*text.splitlines(), *without_numbers(study)]
 
 
 def mixed_code(study: Study) -> list[str]:
     """Return notes on initialisers whose source file changed between runs, with their rows."""
-    return template("mixed_code.txt.j2", study=study).splitlines()
+    return study.printed(template("mixed_code.txt.j2", study=study)).splitlines()
 
 
 def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publication, str] | None = None) -> list[str]:
@@ -80,4 +79,4 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
         column: its.sort_values("difference", ascending=False).to_dict("records")
         for column, its in compared.groupby("column", sort=False)
     }
-    return template("summary.txt.j2", columns=columns, named=named).splitlines()
+    return table.study.printed(template("summary.txt.j2", columns=columns, named=named)).splitlines()

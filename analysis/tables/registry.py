@@ -6,7 +6,7 @@ A table is one file of this folder with one function that computes it, decorated
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from vitinit.analysis.command import blaming
 from vitinit.analysis.frame import Study
@@ -15,9 +15,11 @@ from vitinit.analysis.tables.table import Asked, Table
 from vitinit.initializers.errors import unknown_name
 from vitinit.initializers.plugins import Registry
 
+Compute = Callable[[Asked], Table]
+"""Function that computes a table."""
 
-@dataclass(frozen=True)
-class Kind:
+
+class Kind(NamedTuple):
     """One table that a study may have."""
 
     name: str
@@ -25,7 +27,7 @@ class Kind:
     place: int
     allowed: Callable[[Study], bool]
     """Predicate: True if the records of a study with a finished run allow it."""
-    compute: Callable[[Asked], Table]
+    compute: Compute
 
 
 class Tables(Registry[Kind]):
@@ -33,7 +35,7 @@ class Tables(Registry[Kind]):
 
     def add(
         self, ending: str, allowed: Callable[[Study], bool] = lambda study: True, place: int = 1_000
-    ) -> Callable[[Callable[[Asked], Table]], Callable[[Asked], Table]]:
+    ) -> Callable[[Compute], Compute]:
         """Register the function that computes a table.
 
         Args:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +21,9 @@ if TYPE_CHECKING:
     from vitinit.analysis.tables.table import Table
 
 TEMPLATES = Path(__file__).parent / "templates"
-PRINTED = {"cifar": "CIFAR-", "svhn": "SVHN", "imagenet": "ImageNet"}
-"""Beginnings of datasets' names in LaTeX."""
-COLUMN, TEXT, PAGE = 52, 80, 48
-"""Letters that fit into a column of a two-column article, and into its text; rows that fit on a page."""
+COLUMN, TEXT, LABEL, PAGE = 52, 84, 40, 48
+"""Letters that fit into a column of a two-column article, into its text, and into a line of a row's label; rows that
+fit on a page."""
 BRACKETS: dict[str, Any] = {
     **{"block_start_string": "((*", "block_end_string": "*))"},
     **{"variable_start_string": "(((", "variable_end_string": ")))"},
@@ -46,18 +47,24 @@ def _filled(table: Table, ending: str, **values: Any) -> str:
 def to_latex(table: Table, notes: bool = False) -> str:
     """A floating table, as wide as the text where a column is too narrow; a longtable where a page is too short.
 
-    All notes are comments.
+    Columns that do not fit beside each other are below each other. All notes are comments.
     """
-    columns: list[list[str]] = [[head[1] or head[0], *table.texts[head]] for head in table.heads]
-    width = sum(max(len(_printed(table, text)) for text in texts) + 2 for texts in [list(table.texts.index), *columns])
-    environment, needs = "table" if width <= COLUMN else "table*", "booktabs"
-    if len(table.texts) > PAGE:
-        environment, needs = "longtable", "booktabs and longtable, and a page of one column"
-    elif width > TEXT:
-        needs = "booktabs and graphicx"
-    align = "".join("c" if {"✓", "✗"} & set(texts) else "r" for texts in columns)
-    known = {"environment": environment, "needs": needs, "align": align, "fitted": "graphicx" in needs}
-    return _filled(table, "tex", shown=lambda text: escape_latex(_printed(table, text)), **known)
+    first = width = min(LABEL, max(map(len, table.texts.index))) + 2
+    blocks: list[list[tuple[str, str]]] = [[]]
+    for _, group in groupby(table.heads, itemgetter(0)):
+        heads = list(group)
+        texts = [[head[1] or head[0], *table.texts[head]] for head in heads]
+        more = sum(max(map(len, column)) + 2 for column in texts)
+        if blocks[-1] and width + more > TEXT:
+            blocks.append([])
+            width = first
+        blocks[-1] += heads
+        width += more
+    wide = len(blocks) > 1 or width > COLUMN
+    environment = "longtable" if len(table.texts) > PAGE else "table*" if wide else "table"
+    known: dict[str, Any] = {"environment": environment, "long": first > LABEL, "shown": escape_latex}
+    parts = [_filled(replace(table, texts=table.texts[heads]), "tabular.tex", **known) for heads in blocks]
+    return _filled(table, "tex", tabulars=parts, **known)
 
 
 def to_part(table: Table) -> str:
@@ -88,17 +95,6 @@ def to_terminal(table: Table, width: int) -> list[str]:
     texts = marked.map(printable).rename(printable).rename(printable, axis=1)
     with pd.option_context("display.unicode.east_asian_width", True):
         return ["", *(line.rstrip() for line in texts.to_string(line_width=width).splitlines()), ""]
-
-
-def _printed(table: Table, text: str) -> str:
-    """Name datasets as papers do: `CIFAR-10 (5,000)` for `cifar10[5000]`."""
-    for column in sorted(table.study.columns, key=len, reverse=True):
-        parts = re.sub(r"\[(.*)\]", r" (\1)", column)
-        name = re.sub(r"(?<=\()[0-9]{4,}", lambda found: f"{int(found[0]):,}", parts)
-        for beginning, printed in PRINTED.items():
-            name = re.sub(rf"^{beginning}(?![a-z-])", printed, name)
-        text = text.replace(column, name)
-    return text
 
 
 FORMATS: dict[str, tuple[str, Callable[[Table, bool], str]]] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from os.path import commonprefix
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,8 +31,7 @@ AXES: dict[str, Callable[[RunRecord], float | None]] = {
 """Axes by name, in order of preference where a study varies several at once."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One initialisation over the axis."""
 
     label: str

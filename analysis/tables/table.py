@@ -171,40 +171,53 @@ def compose(
             alone. Default: `cells`.
         explained: Further sentences of the caption.
     """
-    baselines, shown = baselines or {}, shown or cells
+    baselines, shown, printed = baselines or {}, shown or cells, asked.study.printed
+    _, heads = asked.study.heads
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
     over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
+    lines = []
+    for (row, column), cell in cells.items():
+        labels = {"row": row, "column": column}
+        if cell.against and row in baselines:
+            labels["baseline"] = baselines[row]
+        lines.append({name: one_line(label) for name, label in labels.items()} | cell.numbers())
+    numbers = pd.DataFrame(lines).reindex(columns=["row", "column", *NUMBERS])
+    if gains and (numbers[["difference_low", "difference_high"]].abs() < 0.05).any(axis=None):
+        digits = 2  # one decimal would hide which interval excludes 0
     sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
     usual = max(sizes, key=lambda n: (sizes[n], n), default=0)
 
     texts: dict[tuple[str, str], dict[str, str]] = {}
     bold = set()
     for label in dict.fromkeys(column for _, column in shown):
-        its = {row: cell for (row, column), cell in shown.items() if column == label}
+        name = heads.get(label, printed(label))
+        its = {printed(row): cell for (row, column), cell in shown.items() if column == label}
         found = {row: cell.texts(usual, digits, gains) for row, cell in its.items()}
         parts = [part for part in PARTS if any(part in each for each in found.values())]
         if parts or any(each["ours"] != NOTHING for each in found.values()):
             measured = asked.study.metrics.get(label, asked.study.measured) if parts else ""
             first = "ours" if "paper" in parts else measured
             for head, part in ((first, "ours"), *((part, part) for part in parts)):
-                texts[label, head] = {row: each.get(part, "") for row, each in found.items()}
-            bold |= {(row, (label, first)) for row, cell in its.items() if cell.best}
+                texts[name, head] = {row: each.get(part, "") for row, each in found.items()}
+            bold |= {(row, (name, first)) for row, cell in its.items() if cell.best}
 
-    known: dict[str, Any] = {"cells": list(cells.values()), "usual": usual, "bold": bold, "gains": gains, "over": over}
-    caption = template("caption.txt.j2", subject=subject, explained=explained, **known)
-    numbers = []
-    for (row, column), cell in cells.items():
-        labels = {"row": row, "column": column}
-        if cell.against and row in baselines:
-            labels["baseline"] = baselines[row]
-        numbers.append({name: one_line(label) for name, label in labels.items()} | cell.numbers())
+    caption = template(
+        "caption.txt.j2",
+        cells=list(cells.values()),
+        subject=subject,
+        explained=explained,
+        usual=usual,
+        bold=bold,
+        gains=gains,
+        over=over,
+    )
     return Table(
         asked.name,
         asked.study,
-        " ".join(caption.splitlines()),
-        pd.DataFrame(texts, index=list(dict.fromkeys(row for row, _ in shown)), dtype=object).fillna(""),
+        printed(" ".join(caption.splitlines())),
+        pd.DataFrame(texts, index=list(dict.fromkeys(printed(row) for row, _ in shown)), dtype=object).fillna(""),
         frozenset(bold),
-        pd.DataFrame(numbers).reindex(columns=["row", "column", *NUMBERS]),
-        list(notes),
+        numbers,
+        list(map(printed, notes)),
     )

@@ -92,7 +92,7 @@ def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
         table = build(load([write(tmp_path / str(images), record)]))
         assert table.numbers["published"].dropna().tolist() == ([number] if number else [])
         notes = [note.rpartition(": ")[2] for note in table.notes if "Not the whole" in note]
-        assert notes == ([] if number else [f"{images[0]:,} and {images[1]:,} of imagenet."])
+        assert notes == ([] if number else [f"{images[0]:,} and {images[1]:,} of ImageNet."])
 
 
 @pytest.mark.parametrize(
