@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from submitit import SlurmExecutor
-from submitit.core.utils import UncompletedJobError
 from submitit.helpers import TorchDistributedEnvironment
 
 from vitinit.slurm.jobs import SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
 
+CALL = "call.pickle"
+"""Name of the file with the pickled call of a submission."""
 OF_THE_USER = ("account", "partition", "qos", "constraint")
 """Fields for which, where the profile leaves them out, variables of the shell stand."""
 
 
 def submit(
-    function: Callable[[Any], object],
-    arguments: Sequence[Any],
-    profile: Profile,
-    folder: Path,
-    *,
-    name: str,
-    code: Path,
+    function: Callable[[Any], object], argument: Any, number: int, profile: Profile, folder: Path, name: str, code: Path
 ) -> list[str]:
-    """Have the cluster call `function` once per argument, each call a job of its own, in one array.
+    """Have the cluster call `function` in a number of jobs, an array if they are several.
 
     The function sets handlers of its own for SIGUSR2 (its time is nearly up, or a preemption) and SIGTERM (cancelled,
     preempted, or another process of the job has failed). While it has not, either signal ends the job, and requeues it
@@ -43,37 +38,45 @@ def submit(
 
     Args:
         function: importable; called in every process of a job, what it returns is dropped.
-        arguments: picklable; at most `max_array_size()`.
+        argument: picklable.
+        number: of jobs; at most `max_array_size()`.
         profile: what each job asks for.
-        folder: on a disk that every node sees; the pickled calls and the logs go there.
+        folder: on a disk that every node sees; the pickled call, the script and the logs go there.
         name: of the jobs, as squeue shows it.
         code: folder from which Python imports first in the jobs, and their working directory. Must stay as it is until
             the last job has ended.
 
     Returns:
-        Each argument's job id, as squeue writes it.
+        The ids of the jobs, as squeue writes them.
 
     Raises:
         SlurmError: the folder's name cannot be used, or the cluster does not answer or take the jobs: then it has none.
     """
     if "%" in str(folder):
         raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
-    executor, task = _executor(profile, folder, name, code), Task(function)
-    try:
-        with _own_variables_only(profile), redirect_stderr(io.StringIO()), executor.batch():  # submitit prints errors
-            jobs = [executor.submit(task, pickle.dumps(argument)) for argument in arguments]
-    except (UncompletedJobError, OSError) as error:
-        said = [line for line in str(error).splitlines() if line.startswith("sbatch:")] or [str(error)]
-        raise SlurmError(" ".join(said)) from error
-    return [job.job_id for job in jobs]
+    content, file = pickle.dumps((function, argument)), folder / "submission.sh"
+    (folder / CALL).write_bytes(content)
+    file.touch(0o600)  # a profile may hold keys
+    file.write_text(script(profile, number, folder, name, code, sha256(content).hexdigest()))
+    with _own_variables_only(profile):
+        done = call("sbatch", str(file))
+    job_id = re.search(r"\d+", done.stdout)
+    if done.returncode or not job_id:
+        lines = [line for line in done.stderr.splitlines() if line.startswith("sbatch:")]
+        raise SlurmError(" ".join(lines)) if lines else refusal(done)
+    return [f"{job_id[0]}_{task}" for task in range(number)] if number > 1 else [job_id[0]]
 
 
-def script(profile: Profile, count: int, folder: Path, name: str, code: Path) -> str:
-    """The script that `submit` hands to sbatch for `count` arguments; needs no cluster."""
+def script(profile: Profile, number: int, folder: Path, name: str, code: Path, digest: str = "SHA256") -> str:
+    """The script that `submit` hands to sbatch; needs no cluster.
+
+    Its command line carries the digest of the pickled call: who can write to the folder cannot put another in place.
+    """
     executor = _executor(profile, folder, name, code)
-    if count > 1:
-        executor.parameters["map_count"] = count
-    return str(executor._make_submission_file_text(executor._submitit_command_str, ""))
+    if number > 1:
+        executor.parameters["map_count"] = number
+    command = [sys.executable, "-u", "-m", __name__, str(folder.absolute() / CALL), digest]
+    return str(executor._make_submission_file_text(shlex.join(command), ""))
 
 
 def max_array_size() -> int:
@@ -168,28 +171,6 @@ REQUEUES = 3
 """So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
 
 
-class Task:
-    """A function to be called in a job, where only `requeue_current` and the function itself requeue.
-
-    submitit would requeue by rules of its own. And signals can come while the function is being imported, which takes
-    long where disks are slow: so it is unpickled only when handlers are set.
-    """
-
-    def __init__(self, function: Callable[[Any], object]) -> None:
-        self.pickled = pickle.dumps(function)
-
-    def __call__(self, pickled_argument: bytes) -> None:
-        """Call the function; in the job."""
-        for number in (signal.SIGUSR2, signal.SIGTERM):
-            signal.signal(number, _leave)
-        function, argument = pickle.loads(self.pickled), pickle.loads(pickled_argument)
-        try:
-            function(argument)
-        finally:  # the end is near anyway; what has ended must not be requeued
-            for number in (signal.SIGUSR2, signal.SIGTERM):
-                signal.signal(number, signal.SIG_IGN)
-
-
 def export_ranks() -> tuple[int, int]:
     """Set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in a job, as torchrun would.
 
@@ -209,3 +190,27 @@ def _leave(number: int, frame: FrameType | None) -> None:
     requeued = (again or preempted_current()) and requeue_current()
     print(f"{signal.Signals(number).name} while nothing was at work; requeued: {requeued}", file=sys.stderr)
     sys.exit(0 if requeued else 1)
+
+
+def main(file: str, digest: str) -> None:
+    """Make the call that was submitted, in a job, where only `requeue_current` and the function itself requeue.
+
+    Signals can come while the function is being imported, which takes long where disks are slow: so it is unpickled
+    only when handlers are set.
+    """
+    signals = signal.SIGUSR2, signal.SIGTERM
+    for number in signals:
+        signal.signal(number, _leave)
+    content = Path(file).read_bytes()
+    if sha256(content).hexdigest() != digest:
+        sys.exit(f"error: {file} is not what was submitted")
+    function, argument = pickle.loads(content)
+    try:
+        function(argument)
+    finally:  # the end is near anyway; what has ended must not be requeued
+        for number in signals:
+            signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -14,13 +14,16 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 OURS = ("vitinit", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(
-    ["tests.faults.harness", "vitinit.runners.launching.inline", "sklearn.datasets", "sklearn.model_selection"]
+    ["tests.faults.harness", "vitinit.runners.one_run.carry_out", "sklearn.datasets", "sklearn.model_selection"]
 )
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are found by /proc")
 VITINIT = [sys.executable, "-m", "vitinit.runners.cli"]
 PATIENCE = 900.0
 """Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""

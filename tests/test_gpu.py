@@ -20,8 +20,7 @@ from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec, Recipe
 from vitinit.runners.basics.setting import Execution, Stop
-from vitinit.runners.loaders.base import Loader, ResidentLoader
-from vitinit.runners.loaders.full_size import FullSizeLoader
+from vitinit.runners.loaders.base import FullSizeLoader, Loader, ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.train import Training, fingerprint, train
 

@@ -60,7 +60,7 @@ class Run:
     def _opened(self) -> tuple[Loader, Tensor, tuple[str, ...]]:
         import torch
 
-        from vitinit.runners.loaders import make_loader
+        from vitinit.runners.loaders.base import make_loader
         from vitinit.runners.one_run.reproduce import images
 
         spec, data = self.spec, images(self.record, self.data_dir)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.models.build import CLASSES, without_values
 from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec, model_spec
@@ -103,8 +102,12 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 def _known() -> dict[str, Any] | None:
     if "torch" in sys.modules or any(entry_points(group=group) for group in GROUPS):
         return None
-    files = [file for part in ("initializers", "benchmark") for file in below(ROOT / part) if file.suffix != ".pyc"]
-    code = f"{ROOT} {stamp(files, ROOT)} {sys.version} {version('torch')} {version('timm')}"
+    digest = sha256()  # of what a fit depends on: what is recorded or read, and how, is not in it
+    for pattern in ("initializers/**/*", "benchmark/models/**/*", "benchmark/grids/*.py", "benchmark/*.*"):
+        for file in sorted(ROOT.glob(pattern)):
+            if file.is_file() and file.suffix != ".pyc":
+                digest.update(file.read_bytes())
+    code = f"{ROOT} {digest.hexdigest()} {sys.version} {version('torch')} {version('timm')}"
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(home, "vitinit", f"facts-{sha256(code.encode()).hexdigest()[:16]}.json")
     facts: dict[str, Any] = {}

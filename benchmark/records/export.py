@@ -19,7 +19,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Beginnings of a cell that spreadsheets compute."""
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
-    **dict.fromkeys(("history", "sessions", "probes", "masked", "correct"), True),
+    **dict.fromkeys(("history", "sessions", "notes", "probes", "masked", "correct"), True),
     "init": {"norms", "offset_maps", "start"},
 }
 """Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""

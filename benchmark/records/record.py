@@ -209,6 +209,8 @@ class _Outcome(_Recorded):
     """UTC, ISO 8601."""
     edited: str | None = None
     """Change made after the record was written, and its reason."""
+    notes: list[str] | None = None
+    """What the run said on its way: where it went on from, and problems that did not end it. None if nothing."""
 
     @model_validator(mode="after")
     def _id_matches_spec(self) -> _Outcome:
@@ -289,7 +291,7 @@ class RunRecord(_Outcome):
 
     def without_times(self, **options: Any) -> dict[str, Any]:
         """The record less times and files: what one that was killed and resumed shares with one that was not."""
-        times = ["written", "seconds", "sessions", "gpu_usage", "images_per_s", "files", "stamp"]
+        times = ["written", "seconds", "sessions", "notes", "gpu_usage", "images_per_s", "files", "stamp"]
 
         def rest(value: Any) -> Any:
             if isinstance(value, dict):

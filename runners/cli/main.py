@@ -17,7 +17,7 @@ COMMANDS = {
     "plan": "plan",
     "run": "plan",
     "status": "plan",
-    "rank": "rank",
+    "rank": "plan",
     "check": "check",
     "show": "records",
     "reproduce": "records",

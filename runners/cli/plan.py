@@ -1,24 +1,49 @@
-"""Commands of `vitinit` on the runs of a grid: `plan`, `status` and `run`. Imports no torch."""
+"""Commands of `vitinit` on the runs of a grid: `plan`, `status`, `run`, `rank` and `slurm cancel`.
+
+None imports torch before runs are carried out, but for `rank`, which tries the method first.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import os
+import re
+import subprocess
+import sys
 import time
 from collections import Counter
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 import typer
+import yaml
 
+from vitinit.benchmark.datasets.load import data_dir as data_folder
+from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.grids import grid as grids
+from vitinit.benchmark.grids.parts import HERE
+from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.records import looks
+from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count
+from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers import plugins
+from vitinit.initializers.errors import VitinitError, count, os_errors
+from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.launch import launch
 from vitinit.runners.launching.watch import STATES, choose, counts, details, estimate, load_grid, look, print_plan
 from vitinit.runners.options import (
     LOCAL,
+    REFERENCE,
     DataOption,
     GridArgument,
+    LaunchOptions,
     OnlyOption,
     ResultsOption,
     RunCommand,
@@ -117,5 +142,192 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
         raise VitinitError(f"no run of {study!r} in {results} was submitted to a cluster")
     if known.silence:
         raise VitinitError(f"cannot cancel jobs of {study!r}: {known.silence}")
-    slurm_jobs.cancel(known.alive)
-    console.print(f"cancelled {count(len(known.alive), 'job')}" if known.alive else "no job of it is left to cancel")
+    # a folder of somebody else's may be called after any job
+    own = {name for name, folder in known.submissions.items() if folder.stat().st_uid == os.getuid()}
+    job_ids = [job_id for job_id, job in known.alive.items() if job.name in own]
+    slurm_jobs.cancel(job_ids)
+    console.print(f"cancelled {count(len(job_ids), 'job')}" if job_ids else "no job of it is left to cancel")
+
+
+TIERS = {"quick": "standard-mechanism", "standard": "standard"}
+"""The grids whose setting a tier has, and beside whose records it stands."""
+BESIDE = {"quick": ["catalogue-small"], "standard": []}
+"""Other studies of the same model and length to stand beside."""
+
+OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
+"""As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
+
+
+def rank(
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="A method: its name, {name: NAME, PARAMETER: VALUE}, path/to/file.py:Class or package.module:Class."
+        ),
+    ],
+    tier: Annotated[
+        Literal["quick", "standard"],
+        typer.Option(help="quick: 0.1 M parameters, five epochs. standard: 0.3 M, forty: a seed takes hours."),
+    ] = "quick",
+    base: Annotated[
+        str | None, typer.Option(help="Base under the method, written like METHOD. Default: kaiming_uniform.")
+    ] = None,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
+) -> None:
+    """Train a method, its own base and its placebo under the standard protocol, and say where it stands.
+
+    There are two planned looks, at 8 and at 12 seeds. After a stop, the same command goes on, and it never repeats a
+    look. Exit code 1: a run has failed.
+    """
+    folder = data_folder(data_dir)
+    written, plan, useless = prepare(method, tier, base, results, folder)
+    study, answer = written.stem, 0
+    if useless:
+        console.print(f"without a placebo: {useless}", style="yellow")
+    beside = [ROOT / REFERENCE / name for name in (TIERS[tier], *BESIDE[tier])]
+    options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
+    argv = ["vitinit", "run", str(written), "--results", str(results)]
+    while not answer:
+        target, failed = plan.target, 0
+        if target:
+            grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
+            done = Store(results).read(study).done
+            left = [cell for cell in grid.cells if cell.run_id not in done]
+            read = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
+            if needed := estimate(left, chain(done.values(), *read)):
+                console.print(f"the look at {target} seeds: {needed}")
+            try:
+                failed = launch(grid, options, Display(console), argv).exit_code
+            except KeyboardInterrupt as stopped:
+                console.print(str(stopped))
+                raise typer.Exit(130) from None
+        words = [study, "--results", str(results), "--beside", *map(str, beside)]
+        answer = standing(words) or failed
+        plan = looks.read(results / study) or plan
+        if plan.target in (None, target):  # it is final, or nothing was looked at, and what is printed says why
+            break
+    raise typer.Exit(answer)
+
+
+class Ranked(NamedTuple):
+    """The study that a method is compared in."""
+
+    grid: Path
+    """Written where the results are; its stem is the study."""
+    looks: Looks
+    """Its plan, and the looks of before."""
+    useless: str
+    """Reason why it has no placebo; empty where it has."""
+
+
+def named(text: str, what: str = "METHOD") -> dict[str, Any]:
+    """A method or base as the command line names it: as a grid names it, files of one's own by their whole paths.
+
+    `mimetic`, `{name: mimetic, parts: qk}`, `package.module:Class`, or `path/to/file.py:Class`. `what` is the argument.
+
+    Raises:
+        VitinitError: it has no name, or names a file without a class.
+    """
+    fields = mapping(os.fsencode(text), Path(what)) if text.lstrip().startswith("{") else {"name": text}
+    name = str(fields.get("name") or "")
+    if not name:
+        raise VitinitError(f"{what} needs a name: NAME, or {{name: NAME, ...}}")
+    plugins.pinned(name, Path.cwd())
+    return {**fields, "name": str(Path.cwd() / name) if plugins.in_a_file(name) else name}
+
+
+def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -> Ranked:
+    """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
+
+    The study is named after the method and a hash of its runs and of the files of its initialisers: an edited method is
+    another study, and no record of before is taken for one of it. (Of what these files import nothing is known.)
+
+    Args:
+        text: The method as the command line names it.
+        tier: A key of `TIERS`.
+        base: The base; None: kaiming_uniform.
+        results: Where grid and records go.
+        data: Where datasets lie.
+
+    Raises:
+        VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
+            nothing is written then.
+    """
+    method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
+    own = HERE / "grids" / f"{TIERS[tier]}.yaml"
+    plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
+    row = str(method["name"]).rpartition(":")[2]
+    base_row, base_alone = f"{row}'s base", {"base": below}
+    rows = {base_row: base_alone, row: {**base_alone, "method": method}}
+    placebo = {f"{row}, placebo": {**base_alone, "method": {"name": "placebo", "of": method, "keep": "spectrum"}}}
+
+    def grid_of(rows: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "title": f"{row} under the standard protocol, version 1, tier {tier}",
+            "contrasts": [[row, other] for other in rows if other != row],
+            "analysis": {"test": "none"},  # its looks test, and nothing else
+            "rows": rows,
+            "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
+        }
+
+    content, useless = grid_of(rows), ""
+    cells = _draft(content)
+    if misfits := [cell.misfit for cell in cells if cell.misfit]:
+        raise VitinitError(misfits[0])
+    if reason := unavailable(cells[0].spec.dataset, data):
+        raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
+    try:
+        whole = grid_of({**rows, **placebo})
+        beside = _draft(whole)
+        _start(beside[2].spec)
+        content, cells = whole, beside
+    except VitinitError as error:
+        useless = str(error)
+        _start(cells[1].spec)  # where the method itself fails, that is the error
+    digest = hashlib.sha256(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
+    grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
+    with os_errors(f"cannot write {grid}"):
+        results.mkdir(parents=True, exist_ok=True)
+        _write(grid, content)
+    before = looks.read(results / grid.stem)
+    if before is None:
+        looks.write(results / grid.stem, plan)
+    return Ranked(grid, before or plan, useless)
+
+
+def _write(grid: Path, content: dict[str, Any]) -> None:
+    write_atomically(grid, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+
+
+def _draft(content: dict[str, Any]) -> list[Cell]:
+    """Return the runs of the first seed, of a grid that is not written yet."""
+    with TemporaryDirectory() as folder:
+        _write(Path(folder, "rank.yaml"), content)
+        return grids.load(f"{folder}/rank.yaml", [0]).cells
+
+
+def _start(spec: RunSpec) -> None:
+    """Initialise a model as a run would, or nearly: images are noise.
+
+    Raises:
+        VitinitError: it cannot begin.
+    """
+    import torch
+
+    from vitinit.benchmark.models.build import build_model
+    from vitinit.initializers import registry
+    from vitinit.initializers.apply import apply_in_turn
+    from vitinit.initializers.streams import stream
+
+    noise = torch.randn(64, 3, spec.model.image_size, spec.model.image_size)
+    parts = [registry.build(part.name, part.params) for part in (spec.base, spec.method) if part]
+    job = registry.Job(training_images=lambda count: noise[:count])
+    apply_in_turn(build_model(spec.model, classes=10), parts, lambda name: stream(spec.seed, name), job)
+
+
+def standing(arguments: list[str]) -> int:
+    """Print where a study stands, by `analysis.standing` in a process of its own; return its exit code."""
+    code = OURS.format(str(IMPORTED_FROM), "vitinit.analysis.standing")
+    return subprocess.run([sys.executable, "-c", code, *arguments]).returncode

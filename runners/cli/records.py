@@ -18,7 +18,7 @@ from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument,
 REPRODUCED = Path("results/reproduced")
 LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
 """Fields of a record that are not shown; of the spec, what is not at its default is."""
-ENVIRONMENT = ("host", "gpu", "processor", "commit", "dirty", "git", "source")
+ENVIRONMENT = ("host", "job", "gpu", "processor", "commit", "dirty", "git", "source")
 
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
 

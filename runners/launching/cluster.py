@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shutil
 import sys
 import time
@@ -12,7 +11,6 @@ import uuid
 from collections.abc import Generator
 from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal, duration
@@ -21,7 +19,7 @@ from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.watch import View
-from vitinit.runners.launching.work import Executor, Queue, Work, local, record_failure, work
+from vitinit.runners.launching.work import Executor, Queue, Work, led, local, record_failure, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions
 from vitinit.runners.terminal.display import Display
@@ -31,7 +29,6 @@ from vitinit.slurm.submit import export_ranks, ignored_variables, max_array_size
 
 LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
-WORK = "work.pickle"
 
 
 def hand_out(view: View, todo: Work, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
@@ -106,15 +103,15 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
 
     try:
         with os_errors(f"cannot write to {folder}"), on_signals(Stop(interrupt)):
+            folder.mkdir(0o700, parents=True)  # who shares the study cannot change what its jobs execute
             unused = shutil.ignore_patterns(
                 "__pycache__", ".*"
             )  # an editor's lock of a file is a link that leads nowhere
             shutil.copytree(IMPORTED_FROM / "vitinit", code / "vitinit", ignore=unused)
             if source_hash(code / "vitinit") != setting.code["source"]:
                 raise VitinitError("the code has been changed while this command was at work; call it again")
-            (folder / WORK).write_bytes(pickle.dumps(todo))
             (folder / jobs.RUNS).write_text(json.dumps([cell.run_id for cell in todo.cells]))
-            job_ids = submit(work_in_job, [folder / WORK] * number, profile, folder, name=name, code=code)
+            job_ids = submit(work_in_job, todo, number, profile, folder, name, code)
     except KeyboardInterrupt:
         slurm_jobs.cancel(slurm_jobs.queued([name]))
         raise
@@ -152,14 +149,13 @@ def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None,
         yield Unfinished(run_id, "stopped", "no job of it is left")
 
 
-def work_in_job(path: Path) -> None:
+def work_in_job(todo: Work) -> None:
     """Carry out runs as a job, until none is left.
 
     Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
     asks to be started again. Runs that the limit has stopped before the job came a step further have failed: they would
     do so for ever. On a node whose GPU does not compute no run has failed: the job asks to be started again.
     """
-    todo: Work = pickle.loads(path.read_bytes())  # noqa: S301 (it lies beside what submitit unpickles)
     queue = Queue(todo, int(os.environ.get("SLURM_ARRAY_TASK_ID") or 0) * todo.slots % len(todo.cells))
     leads, stop = os.environ.get("SLURM_PROCID", "0") == "0", Stop()
     with on_signals(stop):
@@ -202,8 +198,6 @@ def _work(queue: Queue, stop: Stop) -> None:
         if any(queue.candidates()):
             work(queue, local, display, stop)
         return
-    from vitinit.runners.launching.inline import led
-
     with led(setting) as (executor, shared):
         if executor:
             queue.work = replace(queue.work, setting=shared)

@@ -11,31 +11,26 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
-from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution
+from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, skip
 from vitinit.runners.launching import jobs
 from vitinit.runners.launching.watch import View, choose, counts, details, look, on_folders, print_plan, run_seconds
-from vitinit.runners.launching.work import Queue, Tally, Work, check_writable, in_order, local, work
+from vitinit.runners.launching.work import Executor, Queue, Tally, Work, check_writable, in_order, led, local, work
 from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.outcome import skip
 from vitinit.runners.options import LOCAL, LaunchOptions
+from vitinit.runners.terminal.display import Display
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
 from vitinit.slurm.profiles import Profile
-
-if TYPE_CHECKING:
-    from vitinit.benchmark.grids.schema import Grid
-    from vitinit.benchmark.spec import DatasetSpec
-    from vitinit.runners.launching.work import Executor
-    from vitinit.runners.terminal.display import Display
 
 
 def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str] | None = None) -> Tally:
@@ -57,8 +52,6 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     try:
         with ExitStack() as stack:
             if setting.execution.executor == "inline":
-                from vitinit.runners.launching.inline import led
-
                 executor, setting = stack.enter_context(led(setting))
                 if not executor:
                     return Tally()
@@ -79,7 +72,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
 
                 executor = hand_out(view, todo, options, display, profile)
                 stack.close()
-            return Tally() if options.dry_run else _carry_out(view, todo, executor, failed_before, display)
+            return Tally() if options.dry_run else _finish(view, todo, executor, failed_before, display)
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     except KeyboardInterrupt as interrupt:
@@ -88,7 +81,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
         raise KeyboardInterrupt(there if profile else f"{here}the others from their checkpoints.") from None
 
 
-def _carry_out(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
+def _finish(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
     setting, tally = todo.setting, Tally()
     if todo.cells and executor:
         queue = Queue(todo)
@@ -145,7 +138,7 @@ def _setting(
     workers = options.workers or (1 if alone else gpus or here.cpus)
     if device == "cuda" and executor == "local" and not options.workers:
         from vitinit.runners.basics.gpu import runs_at_once
-        from vitinit.runners.loaders import device_memory
+        from vitinit.runners.loaders.base import device_memory
 
         room = device_memory(device), here.cpus // gpus
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)

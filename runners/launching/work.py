@@ -1,6 +1,7 @@
 """Workers that pull: each takes the next run that nobody has recorded or is carrying out, until none is left.
 
-The executor `local` is here: several runs at once, each in a process of its own that a fork server starts.
+Executors: `local`, several runs at once, each in a process of its own that a fork server starts; and `inline`, one
+after the other, in this process or in several that torchrun or a job started.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.schema import Cell
@@ -30,10 +32,12 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
-from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, on_signals
+from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
 from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.outcome import failure, final_outcome
 from vitinit.runners.terminal.display import Display
+
+if TYPE_CHECKING:
+    from vitinit.runners.training.distributed import World
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class Queue:
 
 Executor = Callable[[Queue, Display, Stop], Generator[End, None, None]]
 """Function that carries runs of a queue out, tells the display what they say on the way, and yields how each ended:
-`inline.inline`, `local.local` or `cluster.followed`. It raises
+`inline`, `local` or `cluster.followed`. It raises
 
 - VitinitError: the results folder cannot be written, or nothing can be started;
 - KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were."""
@@ -197,7 +201,7 @@ def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> En
                 claim.finish()
             if recorded:
                 return recorded
-            failed = failure(cell, setting, error, message)
+            failed = failure(cell, setting, error, message, notes=claim.progress.notes)
             Store(setting.root).write(failed)
             return failed
     except claims.Taken as taken:
@@ -365,3 +369,49 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
         except VitinitError as error:
             end = error
         send(end)
+
+
+def inline(queue: Queue, display: Display, stop: Stop, world: World | None = None) -> Generator[End, None, None]:
+    """Carry out runs in this process; in a world of several it is rank 0, and the others follow. A `work.Executor`."""
+    from vitinit.runners.one_run.carry_out import carry_out
+    from vitinit.runners.training.distributed import ALONE
+
+    stop, world = Stop(parent=stop), world or ALONE
+    with on_signals(stop):
+        while not stop.reason and (cell := queue.next()):
+            world.broadcast((cell, queue.work.setting))
+            on_event = partial(display.event, cell.run_id)
+            end = carry_out(cell, queue.work.setting, Stop(parent=stop), on_event, world)
+            world.agreed(stop)
+            yield end
+        if stop.reason:
+            raise KeyboardInterrupt(stop.reason)
+
+
+@contextmanager
+def led(setting: Setting) -> Iterator[tuple[Executor | None, Setting]]:
+    """Join the processes that torchrun's environment variables describe, each with its share of the cores.
+
+    Yields:
+        In rank 0, which leads until the context ends, the executor, and the setting of its runs. In the others, once
+        they have carried out, with rank 0, all runs that it took, None. They report what goes wrong, too.
+    """
+    from vitinit.runners.one_run.carry_out import carry_out
+    from vitinit.runners.training.distributed import joined
+
+    with joined(setting.execution.device) as world:
+        if world.rank:
+            stop = Stop()
+            with on_signals(stop):
+                while task := world.broadcast():
+                    cell, led_setting = task
+                    with suppress(VitinitError):
+                        carry_out(cell, led_setting, Stop(parent=stop), world=world)
+                        world.agreed(stop)
+            yield None, setting
+            return
+        shared = replace(setting.execution, threads=world.threads, processes=world.size, nodes=world.nodes)
+        try:
+            yield partial(inline, world=world), replace(setting, execution=shared)
+        finally:
+            world.broadcast()

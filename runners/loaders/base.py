@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import itertools
+import math
+import os
+import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import cached_property, partial
+from pathlib import Path
 from threading import Barrier
 from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 from torch import Tensor
+from torchvision.transforms import InterpolationMode
+from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.carry_out import fill_color
 from vitinit.benchmark.augmentations.operations.image_operations import sent
+from vitinit.benchmark.augmentations.registry import Augmentation
+from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS
 from vitinit.benchmark.image_files.arrays import Data
+from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_beton, prepared_folder, threads_kept
 from vitinit.benchmark.metrics.registry import main_metric
-from vitinit.benchmark.spec import Recipe
-from vitinit.initializers.errors import VitinitError
+from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.mixing import crop_and_flip, erase, joined, mix, parted
+from vitinit.runners.augmentation.mixing import crop_and_flip, erase, joined, mix, parted, random_sides
 from vitinit.runners.training.distributed import ALONE, World
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -294,3 +305,153 @@ class ResidentLoader(Loader):
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
         images = self._images[split]
         return (images.index_select(0, sent(numbers, self.device)) for numbers in batches)
+
+
+TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
+"""One of them is drawn for each random resized crop, as timm does by default."""
+
+
+class FullSizeLoader(Loader):
+    """A loader of images that are decoded when they are needed, in as many threads as torch may use."""
+
+    name: ClassVar[str] = "full-size"
+
+    def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
+        """Images by their numbers, uint8, B x 3 x S x S, decoded a batch ahead; of an epoch, cropped and flipped."""
+        images_of, size = getattr(self.data, split), self.image_size
+
+        def decoded(number: int) -> np.ndarray:
+            image = images_of.image(number)
+            if epoch is None:
+                return np.asarray(central_crop(image, size, self.recipe.crop_pct))
+            draws = random.Random(derive(self.seed, "augment", epoch, number))
+            return np.asarray(crop_and_flip_image(image, size, self.recipe, draws))
+
+        jobs = (partial(decoded, number) for numbers in batches for number in numbers.tolist())
+        ahead = 2 * max(map(len, batches), default=0)
+        with closing(carried_out(jobs, torch.get_num_threads(), ahead, beside=True)) as images:
+            for numbers in batches:
+                batch = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
+                for place, image in zip(batch.numpy(), images, strict=False):
+                    place[:] = image.transpose(2, 0, 1)
+                yield batch
+
+    def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
+        """Nothing: this was done when they were decoded."""
+        return images_BCHW
+
+    def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
+        """Draw the changes of an augmentation for these images. Draws are of images."""
+        seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
+        return np.concatenate([augmentation.draw(1, self.image_size, seed) for seed in seeds])
+
+
+def crop_and_flip_image(image: Image.Image, size: int, recipe: Recipe, draws: random.Random) -> Image.Image:
+    """The first part of the augmentation of one training image: size x size of it, mirrored or not.
+
+    A random resized crop is of random area and shape, with the draws that timm makes.
+    """
+    if recipe.crop_scale:
+        box = _crop_box(image, recipe.crop_scale, recipe.crop_ratio, draws)
+        image = TF.resized_crop(image, *box, [size, size], draws.choice(TRAINING_INTERPOLATION))
+    else:
+        image = central_crop(image, size, recipe.crop_pct)
+    return ImageOps.mirror(image) if draws.random() < recipe.hflip else image
+
+
+def central_crop(image: Image.Image, size: int, crop_pct: float) -> Image.Image:
+    """The test transform of timm: shorter side to size / crop_pct (bicubic), then the central size x size pixels."""
+    return TF.center_crop(TF.resize(image, math.floor(size / crop_pct), InterpolationMode.BICUBIC), size)
+
+
+def _crop_box(
+    image: Image.Image, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
+) -> tuple[int, int, int, int]:
+    """Top, left, rows and columns; the largest central part of an allowed shape where ten attempts do not fit."""
+    width, height = image.size
+    for columns, rows in random_sides(draws, width * height, scale, ratio):
+        if columns <= width and rows <= height:
+            return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
+    columns = min(width, round(height * ratio[1]))
+    rows = min(height, round(width / ratio[0]))
+    return (height - rows) // 2, (width - columns) // 2, rows, columns
+
+
+RESIDENT_SHARE = 0.25
+"""`auto` keeps a dataset in memory when its decoded images take at most this share of the device's memory."""
+SHARED = 0.5
+"""The images of all runs that share a device take at most this share of it."""
+
+
+def open_data(
+    spec: DatasetSpec,
+    image_size: int,
+    data_dir: Path,
+    loader: str = "auto",
+    device: str = "cpu",
+    seed: int = 0,
+    cropped: bool = False,
+    runs: int = 1,
+) -> Data:
+    """Open a dataset for a loader; of those that are not resident no image is decoded.
+
+    The images of a streamed dataset (ImageNet), or of one that the recipe crops (`cropped`), are decoded in their own
+    size in every epoch: by FFCV where they are prepared for it, else from their files. The seed is the run's: it
+    matters where the spec redraws the training images.
+    Of `runs` that share the device each holds images of its own.
+
+    Raises:
+        VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
+            prepared for it; or images that are cropped are to be resident.
+    """
+    if reason := registry.unavailable(spec, data_dir):
+        raise VitinitError(reason)
+    dataset, why = registry.get(spec.name), ""
+    own_size = cropped or dataset.streamed
+    if loader == "resident" and own_size:
+        raise VitinitError(
+            f"{spec.label}: its images are cropped anew in every epoch, so none is resident: --loader auto or ffcv"
+        )
+    if loader == "auto" and own_size:
+        prepared = (prepared_folder(spec, None, data_dir) / MANIFEST).is_file() and not ffcv_missing()
+        loader = "ffcv" if prepared else "full-size"
+    if loader == "auto":
+        size = datasets.decoded_size(spec, image_size, data_dir)
+        share = min(RESIDENT_SHARE, SHARED / runs)
+        loader = "resident" if size <= share * device_memory(device) else "ffcv"
+        why = (
+            f"{spec.label} at {image_size} px has {size / 1e9:.1f} GB, more than {share:.0%} of memory, so FFCV has to "
+            "read it (--loader resident keeps it in memory): "
+        )
+    if loader != "ffcv":
+        return datasets.load(spec, image_size, data_dir, derive(seed, "train_draw"), cropped)
+    try:
+        if dataset.dense:
+            raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
+        return load_beton(spec, image_size, data_dir, own_size)
+    except VitinitError as error:
+        raise VitinitError(f"{why}{error}") from None
+
+
+def device_memory(device: str) -> int:
+    """Bytes of memory of a device, at most those of this machine: images are decoded there."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if device.startswith("cuda") and torch.cuda.is_available():
+        return min(memory, torch.cuda.get_device_properties(torch.device(device)).total_memory)
+    return memory
+
+
+def make_loader(data: Data, recipe: Recipe, seed: int, device: torch.device, world: World = ALONE) -> Loader:
+    """The loader for this kind of data.
+
+    Raises:
+        VitinitError: more processes than can share a batch, or FFCV cannot be imported.
+    """
+    if data.file is None:
+        return (FullSizeLoader if data.train.images is None else ResidentLoader)(data, recipe, seed, device, world)
+    try:
+        with threads_kept():
+            from vitinit.runners.loaders.ffcv import FfcvLoader
+    except (ImportError, OSError) as error:
+        raise VitinitError(f"FFCV is installed but cannot be imported: {plain(str(error), 200)}") from error
+    return FfcvLoader(data, recipe, seed, device, world)

@@ -28,7 +28,7 @@ from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.environment import differences, environment, set_flags, tensor_floats
+from vitinit.runners.basics.environment import differences, environment, set_flags, shareable, tensor_floats
 from vitinit.runners.basics.setting import (
     BrokenDevice,
     End,
@@ -38,12 +38,15 @@ from vitinit.runners.basics.setting import (
     Stopped,
     Unfinished,
     check_execution,
+    failure,
+    final_outcome,
+    now,
+    record,
 )
-from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.outcome import failure, final_outcome, now, record
 from vitinit.runners.probes.observer import Observer, keep, masked
-from vitinit.runners.tracking.tracking import Tracking
+from vitinit.runners.tracking.tracker import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import ALONE, Failed, World
 from vitinit.runners.training.train import Diverged, Training, fingerprint, train
@@ -79,7 +82,12 @@ def carry_out(
     if world.rank:
         return _help(cell, setting, stop, world)
     folder = claims.folder(setting.root, setting.study, cell.run_id)
-    tracking = Tracking(cell, setting, on_event)
+
+    def report(line: str) -> None:
+        claim.note(shareable(line))
+        on_event(line)
+
+    tracking = Tracking(cell, setting, report)
     end: End
     try:
         with claims.held(folder, stop, setting.code.get("source", "")) as claim:
@@ -94,10 +102,10 @@ def carry_out(
                 on_event(claim.report(row, cell.spec.recipe.epochs))
                 tracking.epoch(row, probe)
 
-            checkpoints = Checkpoints(folder, setting.checkpoint_minutes, on_event)
+            checkpoints = Checkpoints(folder, setting.checkpoint_minutes, report)
             outcome: RunRecord | FailureRecord | None
             try:
-                outcome = run(cell, setting, stop, world, checkpoints, on_event, on_epoch)
+                outcome = run(cell, setting, stop, world, checkpoints, report, on_epoch)
             except (Stopped, BrokenDevice, Refused):
                 raise
             except Failed as error:
@@ -111,6 +119,7 @@ def carry_out(
             assert outcome
             if claim.lost():
                 raise Stopped("another process has taken the run over")
+            outcome = outcome.model_copy(update={"notes": claim.progress.notes or None})
             record(outcome, Store(setting.root), checkpoints)
             tracking.end(outcome)
             if isinstance(outcome, RunRecord) or outcome.error == Diverged.__name__:

@@ -38,8 +38,7 @@ from vitinit.runners.basics.setting import Stop
 from vitinit.slurm import jobs as slurm_jobs
 
 CLAIM, PROGRESS = "claim-{}.json", "progress.json"
-NAME = re.compile(r"claim(?:-(\d+))?\.json")
-"""A claim without a number is of an older version: its heartbeat decides."""
+NAME = re.compile(r"claim-(\d+)\.json")
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
 STALE_S = 90.0
@@ -94,6 +93,8 @@ class Progress(Frozen):
     images_per_s: float | None = None
     epoch_seconds: float | None = None
     """Time that the last epoch took."""
+    notes: list[str] = Field(default_factory=list)
+    """What the run said so far: see `RunRecord.notes`."""
 
     def describe(self) -> str:
         """Return how far the run is and how long it will still take, for people."""
@@ -229,7 +230,8 @@ class Claim:
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self._content = path, content
-        self._progress, self._written, self._scored = b"", -PROGRESS_S, ""
+        self.progress = self._told = progress(path.parent)
+        self._written = -PROGRESS_S
 
     def lost(self) -> bool:
         """Check whether somebody else has taken the run since, or even finished it."""
@@ -240,26 +242,31 @@ class Claim:
 
     def report(self, row: EpochRow, epochs: int) -> Progress:
         """Say how far the run is, at once or with a later heartbeat, and return it."""
-        self._scored = row.scored() or self._scored  # not every epoch is evaluated
-        progress = Progress(
+        self.progress = Progress(
             epoch=row.epoch,
             epochs=epochs,
-            scored=self._scored,
+            scored=row.scored() or self.progress.scored,  # not every epoch is evaluated
             train_loss=row.train_loss,
             images_per_s=row.images_per_s,
             epoch_seconds=row.seconds,
+            notes=self.progress.notes,
         )
-        self._progress = progress.model_dump_json().encode()
         self.write_progress()
-        return progress
+        return self.progress
+
+    def note(self, line: str) -> None:
+        """Keep what the run says for its record, also where this process ends before that is written."""
+        self.progress = self.progress.model_copy(update={"notes": [*self.progress.notes, line]})
+        self._written = -PROGRESS_S
+        self.write_progress()
 
     def write_progress(self) -> None:
         """Write what was reported, if it is time to."""
-        if self._progress and time.monotonic() - self._written >= PROGRESS_S:
-            content, self._progress, self._written = self._progress, b"", time.monotonic()
+        if self.progress is not self._told and time.monotonic() - self._written >= PROGRESS_S:
+            self._told, self._written = self.progress, time.monotonic()
             with suppress(OSError):  # only what others see of it goes stale
                 temporary = self.path.with_name(f".{PROGRESS}.{os.getpid()}.tmp")
-                temporary.write_bytes(content)
+                temporary.write_bytes(self._told.model_dump_json().encode())
                 temporary.replace(self.path.with_name(PROGRESS))
 
     def release(self) -> None:
@@ -278,7 +285,7 @@ class Claim:
 
 def _number(path: Path) -> int:
     match = NAME.fullmatch(path.name)
-    return int(match[1] or 0) if match else -1
+    return int(match[1]) if match else -1
 
 
 def _last(folder: Path) -> Path | None:

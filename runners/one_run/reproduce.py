@@ -14,9 +14,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.inline import inline
-from vitinit.runners.launching.work import Queue, Work, work
-from vitinit.runners.loaders import open_data
+from vitinit.runners.launching.work import Queue, Work, inline, work
+from vitinit.runners.loaders.base import open_data
 from vitinit.runners.terminal.display import Display
 
 

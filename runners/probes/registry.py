@@ -43,14 +43,9 @@ Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 REGISTRY: Registry[Measure] = Registry("probe", (f"{__package__}.quantities",), name=lambda measure: measure.__name__)
 
 
-def probe(measure: Measure) -> Measure:
-    """Register a probe under the name of its function.
-
-    A field of this name in `benchmark.records.record.Probe` holds it; without one it stands under `more`.
-    """
-    return REGISTRY.put(measure)
-
-
+probe = REGISTRY.put
+"""Decorator that registers a probe under the name of its function. A field of this name in
+`benchmark.records.record.Probe` holds it; without one it stands under `more`."""
 probes = REGISTRY.by_name
 
 

@@ -108,7 +108,7 @@ class Kill:
         return Kill(moment, dice.randint(1, MOMENTS[moment]))
 
 
-def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable[[Progress | str], object]) -> int:
+def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable) -> int:
     """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
     process = FORKS.Process(target=_attempt, args=(cell, where, kill, *on_event))
     process.start()
@@ -120,7 +120,7 @@ def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Cal
     return process.exitcode
 
 
-def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable[[Progress | str], object]) -> None:
+def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable) -> None:
     if kill:
         _arm(kill)
     carry_out(cell, where, Stop(), *on_event)

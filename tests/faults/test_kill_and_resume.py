@@ -7,9 +7,10 @@ import random
 import pytest
 
 from tests.faults.harness import ALL, MOMENTS, Kill, assert_same, attempt, cells, finish, setting
+from tests.processes import NEEDS_PROC
 from vitinit.benchmark.records.store import Store
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, NEEDS_PROC]
 
 KILLS = 9 if ALL else 2
 

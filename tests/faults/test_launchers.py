@@ -13,16 +13,15 @@ from rich.console import Console
 
 from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thorough
 from tests.held import HELD, HOLD
-from tests.processes import FORKS, PATIENCE, alive, children, fresh, grandchildren, start, until
+from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, children, fresh, grandchildren, start, until
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching.inline import inline
-from vitinit.runners.launching.work import Queue, Work, work
+from vitinit.runners.launching.work import Queue, Work, inline, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.terminal.display import Display
 from vitinit.runners.training import checkpoint
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, NEEDS_PROC]
 
 SIGNALS = [
     (executor, number, to)
@@ -31,7 +30,8 @@ SIGNALS = [
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
 QUICK = [("local", signal.SIGTERM, "launcher")]
-RUN = ("run", "faults.yaml", "--only", "row=dropout", "--only", "precision=fp32", "--workers", "1", "--keep-weights")
+ALL_RUNS = ("run", "faults.yaml", "--device", "cpu")
+RUN = (*ALL_RUNS, "--only", "row=dropout", "--only", "precision=fp32", "--workers", "1", "--keep-weights")
 
 
 def study(folder: Path) -> list[Cell]:
@@ -119,7 +119,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, he
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
     study(tmp_path)
-    process = begun(tmp_path, "run", "faults.yaml", "--workers", "4")
+    process = begun(tmp_path, *ALL_RUNS, "--executor", "local", "--workers", "4")
     time.sleep(after)
     offspring = children(process.pid)
     os.killpg(process.pid, signal.SIGTERM)
@@ -161,11 +161,11 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     (failed,) = Store(tmp_path / "results/local").read("faults").failed.values()
     assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
 
-    code, out = here("run", "faults.yaml", "--only", f"id={run.name}")
+    code, out = here(*ALL_RUNS, "--executor", "local", "--only", f"id={run.name}")
     assert code == 1
     assert "nothing to do: 1 run: 1 failed" in out
     assert "failed before; --retry-failed runs" in out
-    code, out = here("run", *arguments[1:], "--only", f"id={run.name}", "--retry-failed")
+    code, out = here(*arguments, "--only", f"id={run.name}", "--retry-failed")
     assert code == 0
     assert "goes on from epoch" in out
     contents = Store(tmp_path / "results/local").read("faults")

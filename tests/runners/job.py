@@ -1,6 +1,5 @@
 """The process of a job without a cluster."""
 
-import pickle
 from pathlib import Path
 
 from tests.held import HELD
@@ -23,12 +22,10 @@ JOB = {
 }
 
 
-def written(root: Path) -> Path:
-    """Write the work of one run."""
+def todo(root: Path) -> Work:
+    """Return the work of one run."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
     code = {"source": source_hash()}
     setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), code, 0.0)
-    path = root / "work.pickle"
-    path.write_bytes(pickle.dumps(Work((Cell(cell.row, spec),), setting)))
-    return path
+    return Work((Cell(cell.row, spec),), setting)

@@ -19,7 +19,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics.environment import code, environment
-from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import make_loader
 from vitinit.runners.one_run.carry_out import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"

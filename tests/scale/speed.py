@@ -23,7 +23,7 @@ from vitinit.benchmark.image_files.beton import ffcv_missing, prepare_beton
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.runners.basics.environment import cores, default_device, lacks_compiler
-from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.training.train import Training, autocast, train
 
 DEVICE = torch.device(default_device())

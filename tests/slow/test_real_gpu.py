@@ -14,7 +14,7 @@ from vitinit.benchmark.image_files.beton import ffcv_missing
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.basics.environment import lacks_compiler
 from vitinit.runners.basics.setting import Execution, Stop
-from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import make_loader
 from vitinit.runners.one_run.carry_out import carry_out
 
 pytestmark = [

@@ -6,16 +6,16 @@ import pickle
 import shlex
 import signal
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from vitinit.initializers.errors import VitinitError
-from vitinit.slurm import jobs, profiles
-from vitinit.slurm import submit as task
+from vitinit.slurm import jobs, profiles, submit
 from vitinit.slurm.jobs import JobEnd, Queued, SlurmError
 from vitinit.slurm.profiles import Profile, load
-from vitinit.slurm.submit import ignored_variables, max_array_size, script, submit
+from vitinit.slurm.submit import ignored_variables, max_array_size, script
 
 SQUEUE = """\
 12_1|RUNNING|node[1-2]|fit|None
@@ -83,14 +83,18 @@ class Slow:
 
 
 @pytest.mark.parametrize(("restarts", "code"), [("", 0), ("2", 0), ("3", 1)])
-def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restarts, code, monkeypatch):
+def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restarts, code, monkeypatch, tmp_path):
     monkeypatch.delenv("SLURM_PROCID", raising=False)
     monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     for name, answer in (("preempted_current", False), ("requeue_current", True)):
-        monkeypatch.setattr(task, name, lambda answer=answer: answer)
+        monkeypatch.setattr(submit, name, lambda answer=answer: answer)
+    call = tmp_path / "call"
+    call.write_bytes(pickle.dumps((Slow(), 0)))
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGUSR2, signal.SIGTERM)}
     with pytest.raises(SystemExit) as end:
-        task.Task(Slow())(pickle.dumps(0))
+        submit.main(str(call), sha256(call.read_bytes()).hexdigest())
+    with pytest.raises(SystemExit, match="is not what was submitted"):
+        submit.main(str(call), "0" * 64)
     for number, handler in before.items():
         signal.signal(number, handler)
     assert end.value.code == code
@@ -176,7 +180,8 @@ def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_
         monkeypatch.setenv(f"SBATCH_{name}", "of-the-shell")
     profile = Profile(partition="gpu", qos="long")
     with pytest.raises(SlurmError, match="^sbatch: error: no$"):
-        submit(print, [0], profile, tmp_path / "logs", name="name", code=tmp_path)
+        submit.submit(print, 0, 1, profile, tmp_path, "name", tmp_path)
+    assert (tmp_path / "submission.sh").stat().st_mode & 0o77 == 0
     heeded = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("SBATCH_")]
     assert heeded == ["SBATCH_ACCOUNT=of-the-shell"]
     assert ignored_variables(profile) == [f"SBATCH_{name}" for name in ("GRES", "PARTITION", "QOS", "TIMELIMIT")]

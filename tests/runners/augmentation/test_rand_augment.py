@@ -23,7 +23,7 @@ from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.mixing import crop_and_flip
-from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import make_loader
 
 CPU = torch.device("cpu")
 MEAN = (0.5, 0.25, 0.125)

@@ -48,7 +48,7 @@ def write(path: Path, grid: object, **how: bool) -> str:
 # Options of `vitinit run`, in records and beside them.
 
 
-MINE = ("--only", "row=Kaiming*", "--executor", "inline")
+MINE = ("--only", "row=Kaiming*", "--executor", "inline", "--device", "cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
 
     grid = write(tmp_path / "tiny.yaml", TINY)
     monkeypatch.setattr(store, "read", refused)
-    code, _, error = vitinit("run", grid)
+    code, _, error = vitinit("run", grid, *MINE)
     assert (code, path.name in error, error.count("\n")) == (2, True, 1)
     monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]

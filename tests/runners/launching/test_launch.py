@@ -24,15 +24,14 @@ from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.setting import End, Execution, Setting, Stop, Unfinished
+from vitinit.runners.basics.setting import End, Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.inline import inline
 from vitinit.runners.launching.watch import View, look
-from vitinit.runners.launching.work import Queue, Work, in_order, local, work
+from vitinit.runners.launching.work import Queue, Work, in_order, inline, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.one_run.outcome import failure
 from vitinit.runners.terminal.display import Display
+from vitinit.slurm import submit
 from vitinit.slurm.profiles import Profile
 
 
@@ -235,15 +234,27 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     assert "stopped, no job of it is left" in out
     assert (code, looks) == (1, "\n\n")
     (cell,) = (cell for cell in cells if cell.row == "Mimetic")
-    todo = pickle.loads((logs / cluster.WORK).read_bytes())
+    _, todo = pickle.loads((logs / submit.CALL).read_bytes())
     assert [each.run_id for each in todo.cells] == [cell.run_id]
     assert (logs / "code/vitinit/runners/launching/cluster.py").exists()
+    assert logs.stat().st_mode & 0o77 == 0
     failed = Store("elsewhere").write(failure(cell, replace(setting_of(root), study="smoke"), "OSError", "no disk"))
     pending = f"echo '7|PENDING||{name}|Priority'"
     cluster_says(squeue=f"[ -e asked ] && cp {failed} {root}/smoke; touch asked; {pending}")
     code, out, err = vitinit(*run)
     assert "its jobs will carry out what is to do" in out
     assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
+
+
+def test_a_job_that_a_folder_of_another_user_names_is_not_cancelled(vitinit, tmp_path, cluster_says, monkeypatch):
+    hand_out(tmp_path, "aaaaaa", [], "7_0")
+    cluster_says(squeue="echo '7_0|RUNNING|node1|study-aaaaaa|None'", scancel=f'echo "$@" >> {tmp_path}/cancelled')
+    cancel = ("slurm", "cancel", "study", "--results", str(tmp_path))
+    with monkeypatch.context() as another:
+        another.setattr(os, "getuid", lambda: -1)
+        assert "no job of it is left" in vitinit(*cancel)[1]
+    assert "cancelled 1 job" in vitinit(*cancel)[1]
+    assert (tmp_path / "cancelled").read_text() == "7_0\n"
 
 
 def view_of(cells, root: Path) -> View:
@@ -312,7 +323,7 @@ def test_a_job_that_got_no_step_further_comes_back_where_it_makes_way_else_its_r
 
     monkeypatch.setattr(cluster, "_work", interrupted)
     with pytest.raises(SystemExit) as end:
-        cluster.work_in_job(job.written(tmp_path))
+        cluster.work_in_job(job.todo(tmp_path))
     assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == requeued
     contents = Store(tmp_path).read("smoke")

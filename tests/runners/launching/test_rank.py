@@ -14,7 +14,7 @@ from tests.runners.small_run import tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec
-from vitinit.runners.cli import rank
+from vitinit.runners.cli import plan as rank
 
 ROOT = Path(__file__).parents[3]
 MINE = '''

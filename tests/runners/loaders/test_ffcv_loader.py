@@ -17,7 +17,7 @@ from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.loaders import make_loader, open_data
+from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.training.distributed import World
 
 pytestmark = pytest.mark.ffcv

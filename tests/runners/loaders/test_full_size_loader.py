@@ -14,7 +14,7 @@ from vitinit.benchmark.datasets.load import load
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
-from vitinit.runners.loaders import make_loader
+from vitinit.runners.loaders.base import make_loader
 from vitinit.runners.training.distributed import World
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners import loaders
-from vitinit.runners.loaders import open_data
+from vitinit.runners.loaders import base as loaders
+from vitinit.runners.loaders.base import open_data
 
 CPU = torch.device("cpu")
 DIGITS = DatasetSpec(name="digits")

@@ -79,19 +79,16 @@ def test_of_an_owner_on_another_machine_the_heartbeat_decides(tmp_path, monkeypa
             assert claims.live(tmp_path).pid == os.getpid()
 
 
-def test_a_damaged_claim_and_one_of_before_count_until_they_are_stale(tmp_path):
-    """Before, `claim.json` was rewritten by its owner, who kept a lock beside it."""
-    of_before = '{"host": "far", "machine": "far", "pid": 3, "since": 1.5, "released": false, "epoch": 3, "scored": ""}'
-    for name in ("claim-1.json", "claim.json"):
-        for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\0" * 40, of_before]):
-            path = tmp_path / f"{name} {number}" / name
-            path.parent.mkdir()
-            path.write_text(content)
-            assert claims.live(path.parent) is not None, "its owner may be on another machine"
-            stale = time.time() - 2 * claims.STALE_S
-            os.utime(path, (stale, stale))
-            with claims.held(path.parent, Stop()):
-                assert claims.live(path.parent).pid == os.getpid()
+def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
+    for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\0" * 40]):
+        path = tmp_path / str(number) / "claim-1.json"
+        path.parent.mkdir()
+        path.write_text(content)
+        assert claims.live(path.parent) is not None, "its owner may be on another machine"
+        stale = time.time() - 2 * claims.STALE_S
+        os.utime(path, (stale, stale))
+        with claims.held(path.parent, Stop()):
+            assert claims.live(path.parent).pid == os.getpid()
 
 
 def test_an_owner_that_lost_its_claim_is_asked_to_stop_and_takes_nothing_back(tmp_path, monkeypatch):

@@ -100,7 +100,7 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
     monkeypatch.setattr(slurm_jobs.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(cluster, "_work", lambda *_: refuse(torch.device(NOWHERE)))
     with pytest.raises(SystemExit) as end:
-        cluster.work_in_job(job.written(tmp_path))
+        cluster.work_in_job(job.todo(tmp_path))
     assert end.value.code == (0 if requeued else 1)
     assert ("requeue 7" in (tmp_path / "asked").read_text()) == (restarts < 3)
     contents = Store(tmp_path).read("smoke")

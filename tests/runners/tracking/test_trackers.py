@@ -109,6 +109,7 @@ def test_a_run_is_tracked_as_it_is_recorded_and_a_tracker_that_fails_changes_not
     said = "tracker broken failed, and the run goes on without it: "
     assert trouble.startswith(said)
     assert "\n" not in trouble
+    assert end.notes == [trouble]
     assert [said[0] for said in Broken.said[1:]] == [1, 2], "and is not closed"
     assert_same(plain, tracked, cell)
     opened, *epochs, closed = Notes.said

@@ -29,4 +29,4 @@ export PYTHONPATH=/shared/code${PYTHONPATH:+:$PYTHONPATH}
 
 # command
 export SUBMITIT_EXECUTOR=slurm
-srun --unbuffered --output '/shared/my jobs/%A_%a_%t_log.out' --open-mode=append --export=ALL --kill-on-bad-exit=1 --cpus-per-task=8 PYTHON -u -m submitit.core._submit '/shared/my jobs'
+srun --unbuffered --output '/shared/my jobs/%A_%a_%t_log.out' --open-mode=append --export=ALL --kill-on-bad-exit=1 --cpus-per-task=8 PYTHON -u -m vitinit.slurm.submit '/shared/my jobs/call.pickle' SHA256

@@ -107,7 +107,7 @@ def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
     stat = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()
     fork_server = int(stat[1])
     parent = int(Path(f"/proc/{fork_server}/stat").read_text().rpartition(")")[2].split()[1])
-    assert "submitit" in Path(f"/proc/{parent}/cmdline").read_text()
+    assert "vitinit.slurm.submit" in Path(f"/proc/{parent}/cmdline").read_text()
     os.kill(parent, signal.SIGKILL)
 
 
@@ -119,7 +119,7 @@ def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
             words = process.read_text()
         except OSError:
             continue
-        if str(study.folder) in words and "submitit" in words:
+        if str(study.folder) in words and "vitinit.slurm.submit" in words:
             os.kill(int(process.parent.name), signal.SIGKILL)
     slurm.up()
 
