@@ -17,7 +17,6 @@ from vitinit.initializers.attention import (
     attention_layers,
     evaluated,
     position_embedding,
-    rotary,
     seen_grids,
     shared_parameters,
 )
@@ -164,10 +163,9 @@ def initialize_run(
     }
     if layers and aim is not None:
         report["pseudo_input"] = on_pseudo_input(model, aim)
-    # rotations are told to a layer beside its tokens, and are missing where it is called with tokens alone
     with suppress(Exception):  # of anyone's model: probes say why attention cannot be measured
-        if layers and images_BCHW is not None and not rotary(model):
-            attention_BHNN = layers[0].attention(attention_input(model, images_BCHW))
+        if layers and images_BCHW is not None:
+            attention_BHNN = layers[0].attention(attention_input(model, images_BCHW, alone=True))
             report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
             report["images"] = len(images_BCHW)
             if aim is not None:

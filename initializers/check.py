@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.measure import Softmaxes
@@ -304,16 +303,15 @@ def _stand_in(model: nn.Module) -> None:
     zeros = [
         (model.get_submodule(name.rpartition(".")[0]), parameter)
         for name, parameter in model.named_parameters()
-        if not name.endswith("bias") and not parameter.any()
+        if parameter.requires_grad and not name.endswith("bias") and not parameter.any()
     ]
-    norms = [parameter for module, parameter in zeros if "norm" in type(module).__name__.lower()]
-    scales = {id(parameter) for parameter in (*layer_scales(model), *(norms if len(norms) > 1 else ()))}
+    norms = ["norm" in type(module).__name__.lower() for module, _ in zeros]
     generator = stream(0, "check/zeros")
-    for module, parameter in zeros:
-        if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
-            draw_normal_(parameter, NOISE, generator)
-        elif id(parameter) in scales:
+    for (module, parameter), is_norm in zip(zeros, norms, strict=True):
+        if parameter.ndim < 2 and (not is_norm or sum(norms) > 1):
             parameter.fill_(1.0)
+        elif parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
+            draw_normal_(parameter, NOISE, generator)
 
 
 @torch.no_grad()

@@ -25,15 +25,22 @@ from vitinit.initializers.errors import VitinitError
 
 
 @torch.no_grad()
-def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0) -> Tensor:
-    """Return the input of an attention layer (default: the first): B images or windows x N x D, no class token."""
+def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0, alone: bool = False) -> Tensor:
+    """Return the input of an attention layer (default: the first): B images or windows x N x D, no class token.
+
+    Raises:
+        VitinitError: the layer must have its tokens `alone`, and is given more (rotations, position biases, a mask).
+    """
     seen: list[Tensor] = []
     attends = attention_layers(model)[layer]
 
-    hook = attends.module.register_forward_pre_hook(
-        lambda _, inputs, named: seen.append(attends.tokens(inputs, named)), with_kwargs=True
-    )
-    with evaluated(model, [hook]):
+    def see(_: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        seen.append(attends.tokens(inputs, named))
+        first, *others = (value for value in (*inputs, *named.values()) if isinstance(value, Tensor))
+        if alone and any(other is not first for other in others):
+            raise VitinitError(f"attention {attends.name!r} is given more than its tokens")
+
+    with evaluated(model, [attends.module.register_forward_pre_hook(see, with_kwargs=True)]):
         model(images_BCHW)
     return seen[0][:, -math.prod(seen_grids(model)[layer]) :]
 

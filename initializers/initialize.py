@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import FAMILIES, families, layer_scales
+from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_of
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
@@ -170,8 +170,8 @@ def initialize(
         )
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         heads = {f"{name}.weight" for name in classifiers(copied)}
-        own_family = any(known.adapter not in FAMILIES for known in families(copied))
-        if "base" in by_kind and own_family and constant(copied):
+        zeroed = [change for change in changes if not change.after and not re.search("bias$|token", change.name)]
+        if zeroed and constant(copied):
             remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
     weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
     if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:

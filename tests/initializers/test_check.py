@@ -45,6 +45,17 @@ class Alone(nn.Module):
         return self.attn(self.norm1(x))
 
 
+class Scaled(nn.Module):
+    """Block that adds nothing at first, as in ReZero."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block, self.alpha = block, nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.alpha * (self.block(x) - x)
+
+
 class ByName(nn.Sequential):
     """Blocks that are given their tokens by name."""
 
@@ -197,6 +208,7 @@ HEALTHY: dict[str, Change] = {
     "as it is": lambda model: model.train(),
     "head at zero": weight("head.weight", torch.zero_),
     "branches at zero": lambda model: vitinit.initialize(model, "zero_branch"),
+    "scales of branches at zero": lambda model: setattr(model, "blocks", nn.Sequential(*map(Scaled, model.blocks))),
     "query at zero": lambda model: vitinit.initialize(model, "zero_query"),
     "only the head is trained": lambda model: (model.requires_grad_(False), model.head.requires_grad_()),
     "fixed positions": lambda model: model.pos_embed.requires_grad_(False),
