@@ -192,6 +192,9 @@ def survey(model: nn.Module) -> Survey:
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         description, class_name = description_of(module), type(module).__name__
+        linears = [inner for inner in module.modules() if isinstance(inner, nn.Linear | nn.Conv2d)]
+        widths = [inner.in_features if isinstance(inner, nn.Linear) else inner.in_channels for inner in linears]
+        counts = [value for key, value in vars(module).items() if key in HEADS and isinstance(value, int)]
         if description:
             known.append(name)
         if isinstance(description, Attention):
@@ -200,9 +203,7 @@ def survey(model: nn.Module) -> Survey:
             (pools if description.pools else layers).append(layer)
         elif description:
             unknown.append(f"attention {name!r} ({class_name}): {description}")
-        elif any(isinstance(inner, nn.Linear | nn.Conv2d) for inner in module.modules()) and (
-            ATTENTION.search(class_name) or any(isinstance(vars(module).get(heads), int) for heads in HEADS)
-        ):
+        elif widths and (ATTENTION.search(class_name) or (counts and max(counts) <= min(widths))):
             suspects[name] = class_name
     for name, class_name in suspects.items():
         inner = f"{name}.".lstrip(".")

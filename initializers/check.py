@@ -430,7 +430,7 @@ def _streams(tokens: dict[str, Tokens]) -> Warnings:
 
 
 def _gradients(model: nn.Module) -> Warnings:
-    rows: dict[str, list[tuple[float, str]]] = defaultdict(list)
+    rows: dict[Any, list[tuple[float, str]]] = defaultdict(list)
     for name, parameter in model.named_parameters():
         if UNTRAINED.search(name) or not parameter.requires_grad:
             continue
@@ -441,7 +441,7 @@ def _gradients(model: nn.Module) -> Warnings:
             if not 0 < norm < math.inf:
                 yield "gradient-dead", name, f"its gradient is {norm:g}"
             elif parameter.ndim > 1:
-                rows[_pattern(name)].append((norm, name))
+                rows[_pattern(name), parameter.shape].append((norm, name))
     for row in rows.values():
         (low, least), (high, most) = min(row), max(row)
         if high > GRADIENT * low:
