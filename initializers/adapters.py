@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,15 +65,8 @@ def register(adapter: Adapter) -> Adapter:
 
 
 def unregister(adapter: Adapter | str) -> None:
-    """Forget an adapter, or that of a name, again.
-
-    Raises:
-        VitinitError: none is registered under its name.
-    """
-    name = adapter if isinstance(adapter, str) else adapter.name
-    if name not in _own:
-        raise VitinitError(f"adapter {name!r} is not registered; registered: {', '.join(_own) or 'none'}")
-    del _own[name]
+    """Forget an adapter, or that of a name, again."""
+    _own.pop(adapter if isinstance(adapter, str) else adapter.name, None)
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -104,10 +96,6 @@ def _names(cls: type, same_forward: bool = False) -> set[str]:
     return set(names)
 
 
-def _named(names: set[str], types: Iterable[Type]) -> bool:
-    return not names.isdisjoint(map(_text, types))
-
-
 def description_of(module: nn.Module) -> Attention | str | None:
     """Return a module's description as attention; the reason where an adapter refuses its type; None for all others.
 
@@ -117,7 +105,7 @@ def description_of(module: nn.Module) -> Attention | str | None:
     names, misfits = _names(type(module), same_forward=True), []
     for adapter in adapters():
         for attention in adapter.attention:
-            if _named(names, attention.types):
+            if not names.isdisjoint(map(_text, attention.types)):
                 misfit = _misfit(attention, module)
                 if not misfit:
                     return attention
@@ -174,7 +162,8 @@ def families(model: nn.Module) -> list[Family]:
     for path, module in model.named_modules():
         if any(not family.path or path.startswith(f"{family.path}.") for family in known):
             continue
-        matches = [adapter for adapter in adapters() if _named(_names(type(module)), adapter.models)]
+        names = _names(type(module))
+        matches = [adapter for adapter in adapters() if not names.isdisjoint(map(_text, adapter.models))]
         if matches:
             known.append(Family(path, module, _together(*matches)))
     return known

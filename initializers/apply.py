@@ -18,7 +18,6 @@ from vitinit.initializers.attention import (
     evaluated,
     position_embedding,
     seen_grids,
-    shared_parameters,
 )
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
@@ -74,8 +73,11 @@ def apply_in_turn(
         after = fingerprints(model)
         changed.append(changed_by(initializer, model, before, after))
         before = after
-        for paths in shared_parameters(model) if initializer.kind == "method" else ():
-            if not set(paths).isdisjoint(changed[-1]):
+        shared: dict[nn.Parameter, list[str]] = {}
+        for path, parameter in model.named_parameters(remove_duplicate=False):
+            shared.setdefault(parameter, []).append(path)
+        for paths in shared.values() if initializer.kind == "method" else ():
+            if len(paths) > 1 and not set(paths).isdisjoint(changed[-1]):
                 raise VitinitError(
                     f"{initializer.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: "
                     "it is made for layers with parameters of their own"

@@ -235,14 +235,6 @@ def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     return layers
 
 
-def shared_parameters(model: nn.Module) -> list[list[str]]:
-    """Paths of every parameter that several modules share, or one module under several names."""
-    paths: dict[nn.Parameter, list[str]] = {}
-    for path, parameter in model.named_parameters(remove_duplicate=False):
-        paths.setdefault(parameter, []).append(path)
-    return [held for held in paths.values() if len(held) > 1]
-
-
 def family(model: nn.Module) -> Family | None:
     """The model of a known family that this is or holds; None where there is none.
 

@@ -25,7 +25,7 @@ from small_models import (
 from torch import Tensor
 
 from vitinit.initializers import registry
-from vitinit.initializers.methods.impulse.solvers import Gradient, Problem, Rotation, Svd
+from vitinit.initializers.methods.impulse_solvers import Gradient, Problem, Rotation, Svd
 from vitinit.initializers.registry import Job
 from vitinit.initializers.targets import Control, broken, target_matrices, target_positions
 

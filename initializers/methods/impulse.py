@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 from vitinit.initializers.attention import attention_layers, position_embedding, rotary, token_grid
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.methods.impulse.solvers import Problem, Rotation, Solver
+from vitinit.initializers.methods.impulse_solvers import Problem, Rotation, Solver
 from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.registry import Aim, Initializer, Job, register
 from vitinit.initializers.targets import (
