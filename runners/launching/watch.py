@@ -239,8 +239,10 @@ def details(view: View) -> list[str]:
         "records"
         for name, number in changed.items()
     ]
-    if len({cell.spec.base.name for cell, *_ in view.planned}) > 1:
-        lines += [f"{cell.spec.model.label}: {remark}" for cell, *_ in view.planned for remark in cell.remarks]
+    pairs = {(cell.spec.model.label, cell.spec.base.name) for cell, *_ in view.planned}
+    bases = Counter(model for model, _ in pairs)
+    for cell, *_ in view.planned:
+        lines += [f"{cell.spec.model.label}: {line}" for line in cell.remarks if bases[cell.spec.model.label] > 1]
     return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
 
 
