@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import Adapter, Attention, Type, resolve
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.plugins import ADAPTERS, Registry
 
 
@@ -55,9 +55,8 @@ def register(adapter: Adapter) -> Adapter:
         VitinitError: it is something else.
     """
     if not isinstance(adapter, Adapter):
-        name = getattr(adapter, "__name__", type(adapter).__name__)
         raise VitinitError(
-            f"{name} is not an Adapter, which is what this registers; bases and methods: vitinit.plugins.register"
+            f"{brief(adapter)} is not an Adapter, which is what this registers; bases and methods: vitinit.plugins.register"
         )
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 import re
-import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -40,7 +39,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Report:
-    """Report of `initialize`: `print` shows a summary of four entries; `changes` and `remarks` are all of it."""
+    """Report of `initialize`: `print` shows a summary of four lines; `changes` and `remarks` are all of it."""
 
     model: str
     """Name of the model's class."""
@@ -75,15 +74,13 @@ class Report:
             aim = f"{share} (uniform: {self.uniform:.3f})"
         stayed = [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
         more = f" (and {len(stayed) - 1} more)" if len(stayed) > 1 else ""
-        entries = [
-            "; ".join(called),
-            f"{self.model}, seed {self.seed}: {len(changed)} tensors changed{where}",
-            f"aim: {aim}",
-            f"also: {stayed[0]}{more}" if stayed else "no remarks",
-        ]
         return "\n".join(
-            textwrap.fill(entry, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-            for entry in entries
+            [
+                "; ".join(called),
+                f"{self.model}, seed {self.seed}: {len(changed)} tensors changed{where}",
+                f"aim: {aim}",
+                f"also: {stayed[0]}{more}" if stayed else "no remarks",
+            ]
         )
 
 

@@ -7,7 +7,7 @@ Example::
     model = timm.create_model("vit_tiny_patch16_224")
     print(vitinit.initialize(model, "mimetic", base="kaiming_uniform", seed=0))
 
-What the stubs `__init__.pyi` and `plugins.pyi` list, and `vitinit.adapters`, is public and stays; everything else may
+What the stubs `__init__.pyi`, `plugins.pyi` and `adapters.pyi` list is public and stays; everything else may
 change. It needs torch and pydantic, and no
 library of models but the one that the model is from.
 """
