@@ -56,7 +56,8 @@ def register(adapter: Adapter) -> Adapter:
     """
     if not isinstance(adapter, Adapter):
         raise VitinitError(
-            f"{brief(adapter)} is not an Adapter, which is what this registers; bases and methods: vitinit.plugins.register"
+            f"{brief(adapter)} is not an Adapter, which is what this registers; bases and methods: "
+            "vitinit.plugins.register"
         )
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter

@@ -24,7 +24,7 @@ from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
-from vitinit.initializers.plugins import INITIALIZERS, Registry, load
+from vitinit.initializers.plugins import INITIALIZERS, Registry, concrete, load
 from vitinit.initializers.transaction import named_tensors
 
 
@@ -232,7 +232,7 @@ REGISTRY: Registry[type[Initializer]] = Registry(
     (f"{__package__}.bases", f"{__package__}.methods"),
     group=INITIALIZERS,
     wanted="an Initializer class",
-    accepts=lambda value: isinstance(value, type) and issubclass(value, Initializer),
+    accepts=concrete(Initializer),
     check=_check,
 )
 AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])

@@ -53,9 +53,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def same(a: Tensor, b: Tensor) -> bool:
     """Return True where two tensors of one size have the same values; NaN equals NaN."""
-    if torch.equal(a, b):
-        return True
-    return a.is_floating_point() and bool(a.isnan().any()) and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
 
 
 def fingerprint(tensor: Tensor) -> tuple[Any, ...]:

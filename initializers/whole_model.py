@@ -256,16 +256,14 @@ class WholeModel(Initializer):
 
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
-        remarks = []
         fixed = [
             f"{path}.{name}".lstrip(".")
             for path, _, own in _visits(model)
             for name, (parameter, rule) in own.items()
             if rule == "position" and not parameter.requires_grad
         ]
-        if fixed:
-            remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
-        return remarks + set_alike(model)
+        remark = f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"
+        return [remark, *set_alike(model)] if fixed else set_alike(model)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
