@@ -166,8 +166,9 @@ def initialize(
         )
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         heads = {f"{name}.weight" for name in classifiers(copied)}
-        zeroed = [change for change in changes if not change.after and not re.search("bias$|token", change.name)]
-        if zeroed and constant(copied):
+        # matrices of zeros learn, as at the end of branches
+        scales = [change for change in changes if len(change.shape) in (0, 1, 3) and not change.after]
+        if any(not re.search("bias$|token", scale.name) for scale in scales) and constant(copied):
             remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
     weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
     if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:
