@@ -4,8 +4,6 @@ An adapter has two halves that are found apart from one another: where attention
 and where a model has its positions and its other parameters. Types are named by text, so that no library is imported.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """All adapters (ours are in `families.json`), and lookup of attention modules and families in a model by them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path

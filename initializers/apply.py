@@ -1,7 +1,5 @@
 """Base, then method, on a copy of a model: checked, applied, audited; for a run also measured."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One view on the attention of every model that an adapter knows."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

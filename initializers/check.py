@@ -3,8 +3,6 @@
 Limits are formulas, or the range of untouched models with room to spare.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

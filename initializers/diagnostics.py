@@ -3,8 +3,6 @@
 Measuring changes nothing and draws no random number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

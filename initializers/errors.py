@@ -1,7 +1,5 @@
 """The one exception for everything a user can put right, and what errors say. Imports no torch."""
 
-from __future__ import annotations
-
 import codecs
 import difflib
 import errno

@@ -1,7 +1,5 @@
 """`vitinit.initialize`: a base, a method, or both on anyone's model, and a report of what changed."""
 
-from __future__ import annotations
-
 import math
 import operator
 import re

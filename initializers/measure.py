@@ -1,7 +1,5 @@
 """Softmax attention of any model, caught where PyTorch computes it: nothing has to be known of the model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

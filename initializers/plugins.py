@@ -5,8 +5,6 @@ A grid says `my_method.py:Whiten`, relative to itself. A spec holds `my_method.p
 sha256 of the file: an edited file is another run, and the folder that it lies in changes nothing. Imports no torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib
 import importlib.metadata

@@ -5,8 +5,6 @@ It is found when its file lies in `bases/` or `methods/`, when an installed pack
 `vitinit.initializers`, or by its dotted path `package.module:Class`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import hashlib
 import inspect

@@ -1,7 +1,5 @@
 """InitReport: what an initialisation did, and how close its attention is to the method's aim. Imports no torch."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field

@@ -4,8 +4,6 @@ A stream holds no state between uses. The order of epoch 7 or the augmentation o
 drawing what came before, and they are the same for every initialiser at one seed, which makes comparisons paired.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 from torch import Generator

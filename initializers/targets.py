@@ -2,8 +2,6 @@
 pseudo-inputs: the tokens that W_q and W_k are solved on.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch

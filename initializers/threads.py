@@ -1,7 +1,5 @@
 """Number of threads of a computation."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A copy of a model to work on: what changed is written into the model at the end, or nothing is."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Traversal that the bases share: it visits every parameter of a model once, and knows the role of each Linear."""
 
-from __future__ import annotations
-
 import math
 import re
 from abc import abstractmethod
@@ -19,6 +17,8 @@ from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 from vitinit.initializers.threads import one_thread
+
+Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 def draw_uniform_(tensor: Tensor, bound: float, generator: Generator) -> None:
@@ -61,7 +61,6 @@ def pytorch_default_(module: Convolution, generator: Generator) -> None:
         draw_uniform_(module.bias, bound, generator)
 
 
-Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 Embedding = Literal["class_token", "position"]
 """Rules of the tensors that are drawn before all others, in this order."""
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}

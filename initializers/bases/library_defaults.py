@@ -1,7 +1,5 @@
 """Bases that libraries have by default: PyTorch's `kaiming_uniform`, and timm's `trunc_normal`."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Bases `orthogonal` and `spectral`: every weight a (semi-)orthogonal matrix, times a number."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Bases that draw next to nothing: identities, Hadamard matrices, sines (`idinit`, `zero`, `sinusoidal`)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

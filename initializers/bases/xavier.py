@@ -1,7 +1,5 @@
 """Bases of Xavier uniform weights: what four published Vision Transformers start from."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Methods that set the ends of the branches of a block: `zero_branch`, `depth_scaled`, `scaled_random`."""
 
-from __future__ import annotations
-
 import re
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Method `conv_filters`: spatial filters of a ConvMixer that need not be trained."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import torch
@@ -41,7 +39,7 @@ class ConvFilters(Initializer):
     """Variance of a `gaussian`, which needs it, in entries squared."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> ConvFilters:
+    def _consistent(self) -> "ConvFilters":
         for field, owner in (("entries", "box"), ("variance", "gaussian")):
             if (self.filter == owner) != (getattr(self, field) is not None):
                 raise ValueError(f"filter {owner!r} needs {field}, and no other filter takes it")

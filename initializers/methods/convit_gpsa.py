@@ -1,7 +1,5 @@
 """Method `convit_gpsa`: gated positional self-attention that starts as a convolution."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -52,7 +50,7 @@ class ConvitGpsa(Initializer):
     """lambda at the start, in every head: the positional attention has the share sigmoid(lambda)."""
 
     @model_validator(mode="after")
-    def _one_name_for_one_thing(self) -> ConvitGpsa:
+    def _one_name_for_one_thing(self) -> "ConvitGpsa":
         if self.train_gating and not self.train_gpsa:
             raise ValueError("train_gpsa false keeps the gates from being trained too: it needs train_gating false")
         if not self.conv_init and self.locality_strength != 1:

@@ -1,7 +1,5 @@
 """Methods that look at training images: `lsuv` and `whitened_patches`."""
 
-from __future__ import annotations
-
 import math
 from typing import ClassVar
 

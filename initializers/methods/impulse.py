@@ -1,7 +1,5 @@
 """Method `impulse`: attention that starts as a convolution with random impulse filters."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch
@@ -81,7 +79,7 @@ class Impulse(Initializer):
         return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _consistent(self) -> Impulse:
+    def _consistent(self) -> "Impulse":
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be an odd number of at least 1, not {self.kernel_size}")
         if self.offsets == "fixed" and self.kernel_size != 3:

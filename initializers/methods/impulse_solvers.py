@@ -1,7 +1,5 @@
 """Three ways to find W_q and W_k whose attention on a pseudo-input is an impulse matrix."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated, Literal

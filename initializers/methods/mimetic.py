@@ -1,7 +1,5 @@
 """Method `mimetic`: attention weights whose products look like those of trained transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal

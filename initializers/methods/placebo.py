@@ -1,7 +1,5 @@
 """Method `placebo`: another method without its pattern."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

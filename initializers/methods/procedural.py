@@ -1,7 +1,5 @@
 """Method `procedural`: blocks that were first trained to close brackets."""
 
-from __future__ import annotations
-
 import math
 from copy import deepcopy
 from typing import Any, ClassVar

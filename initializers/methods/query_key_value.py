@@ -1,7 +1,5 @@
 """Methods that set W_q, W_k and W_v one matrix at a time: `zero_query`, `critical_scale`, `conditioned`, `dct`."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 
