@@ -16,6 +16,8 @@ from vitinit.initializers.errors import VitinitError, count, explain, os_errors,
 from vitinit.results import LOCAL
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from vitinit.analysis.figures.style import Panels
     from vitinit.analysis.frame import Study as Records
     from vitinit.analysis.tables.table import Table
@@ -31,6 +33,11 @@ class TableView:
     """A table that shows itself: in a notebook as HTML, elsewhere as Markdown."""
 
     table: Table
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Its numbers, as the CSV has them: a line for each row and column."""
+        return self.table.numbers
 
     def __str__(self) -> str:
         from vitinit.analysis.tables.render import to_markdown

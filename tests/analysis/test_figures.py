@@ -12,7 +12,7 @@ from tests.synthetic_masks import dense
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import digest, panels
+from vitinit.analysis.figures.style import digest
 from vitinit.analysis.frame import Study, load
 from vitinit.benchmark.records.store import Layout, Store
 
@@ -55,7 +55,6 @@ def test_an_axis_names_the_split_and_the_metrics(tmp_path: Path) -> None:
     assert axis(validated(done("Mimetic"))) == "validation top-1 (%)"
     assert axis(tested, masks) == "test top-1 or mean IoU (%)"
     assert axis(tested, masks, validated(done("Kaiming uniform", study="masks"))) == "top-1 or mean IoU (%)"
-    assert [panels(pd.DataFrame(), range(number), 1.0).across for number in (2, 3, 4, 5)] == [2, 3, 2, 3]
 
 
 def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> None:
