@@ -183,9 +183,11 @@ def load(name_or_path: str | None) -> Profile:
         if name_or_path not in names():
             raise VitinitError(f"{unknown_name('profile', name_or_path, names())}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
+    if path.exists() and not path.is_file():
+        raise VitinitError(f"profile {path}: no regular file")
     try:
         loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506 (texts, lists and mappings only)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise VitinitError(f"profile {path}: {getattr(error, 'strerror', None) or error}") from error
     if not isinstance(loaded, dict):
         raise VitinitError(f"profile {path}: expected a mapping of fields to values")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from vitinit.analysis import command
 from vitinit.analysis.frame import Study
 from vitinit.analysis.text import one_line
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.metrics.registry import OF_LABELS
 from vitinit.benchmark.records.export import csv_text
 from vitinit.benchmark.records.record import RunRecord
@@ -339,7 +340,10 @@ def shows(path: Path, grid: Panels) -> bool:
     """Return True if a PNG was drawn from the data of this figure."""
     from PIL import Image
 
-    return path.is_file() and Image.open(path).info.get("Description") == digest(grid.data)
+    try:
+        return Image.open(io.BytesIO(read(path)), formats=["PNG"]).info.get("Description") == digest(grid.data)
+    except Exception:  # what PIL raises for a file that is no picture is of many types
+        return False
 
 
 def saved(grid: Panels, ending: str, **metadata: str | None) -> bytes:

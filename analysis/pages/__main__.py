@@ -59,7 +59,7 @@ def _run(args: argparse.Namespace) -> None:
             style.save_png(grid, path)
         print(f"wrote {written} to {folder}")
         return
-    stale = [path for path, text in pages.items() if not path.is_file() or path.read_text(encoding="utf-8") != text]
+    stale = [path for path, text in pages.items() if not path.is_file() or path.read_bytes() != text.encode()]
     stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
         raise VitinitError(

@@ -73,7 +73,8 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
     if (
         epochs[:1] + epochs[-1:] != (0, record.spec.recipe.epochs)
         or found.maps_ELHNN.shape != shape
-        or found.grams_ELBnn.shape[:2] != shape[:2]
+        or (found.grams_ELBnn.shape[:2], found.grams_ELBnn.ndim) != (shape[:2], 5)
+        or (found.maps_ELHNN.dtype, found.grams_ELBnn.dtype) != (np.float16, np.float32)
     ):
         raise VitinitError(
             f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}, from epoch 0 to the last"

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     Field,
     FiniteFloat,
     NonNegativeFloat,
@@ -48,8 +49,16 @@ RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_m
 """Fields of an epoch that are measured after it."""
 
 
+class Facts(BaseModel):
+    """Free fields that are read again."""
+
+    commit: str | None = None
+    initializers: dict[str, str] | None = None
+
+
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     json.dumps(values, allow_nan=False)
+    Facts.model_validate(values)
     return values
 
 
@@ -295,7 +304,11 @@ class RunRecord(_Outcome):
 
         def rest(value: Any) -> Any:
             if isinstance(value, dict):
-                return {name: rest(each) for name, each in value.items() if name not in times}
+                return {
+                    name: each if name in ("metrics", "more") else rest(each)  # which have names of their own
+                    for name, each in value.items()
+                    if name not in times
+                }
             return [rest(each) for each in value] if isinstance(value, list) else value
 
         whole: dict[str, Any] = rest(self.model_dump(mode="json", **options))
@@ -406,8 +419,7 @@ def from_bytes(data: bytes) -> Outcome:
         raise VitinitError("has no digest: cut short, or not written by vitinit")
     try:
         outcome = OUTCOME.validate_json(body, strict=True)
-        # one reader of an object in which a field stands twice takes the first, another the last
-        json.loads(body, object_pairs_hook=lambda pairs: once([name for name, _ in pairs], "field"))
+        no_field_twice(body)
     except ValidationError as error:
         raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
     except ValueError as error:
@@ -415,6 +427,11 @@ def from_bytes(data: bytes) -> Outcome:
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
     return outcome
+
+
+def no_field_twice(body: bytes) -> None:
+    """Raise ValueError where one reader of an object takes the first of a field, another the last."""
+    json.loads(body, object_pairs_hook=lambda pairs: once([name for name, _ in pairs], "field"))
 
 
 def seal(body: bytes) -> bytes:

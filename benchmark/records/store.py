@@ -33,6 +33,7 @@ from vitinit.benchmark.records.record import (
     RunRecord,
     SkipRecord,
     from_bytes,
+    no_field_twice,
     seal,
     to_bytes,
     unseal,
@@ -305,10 +306,13 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     with os_errors(f"cannot read {path}"):
         content = read(path)
     try:
-        return kind.model_validate_json(unseal(content))
+        body = unseal(content)
+        model = kind.model_validate_json(body)
+        no_field_twice(body)
+        return model
     except ValidationError as error:
         why = str(explain(error, "")).removeprefix(": ")
-    except VitinitError as error:
+    except ValueError as error:
         why = str(error)
     raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}")
 

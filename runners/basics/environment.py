@@ -81,8 +81,10 @@ code = cache(code_in)
 @cache
 def source_of(commit: str | None) -> str | None:
     """Return the hash of the code that can change a number, as a commit of this repository has it; None without one."""
+    if not re.fullmatch("[0-9a-f]{40}", str(commit)):  # a branch is here whatever was run
+        return None
     with TemporaryDirectory() as folder:
-        git = ["git", "-C", str(ROOT), "archive", f"--output={folder}/code.tar", "--end-of-options", str(commit)]
+        git = ["git", "-C", str(ROOT), "archive", f"--output={folder}/code.tar", str(commit)]
         if subprocess.run(git, capture_output=True).returncode:
             return None
         shutil.unpack_archive(f"{folder}/code.tar", folder)
@@ -156,13 +158,18 @@ def argv() -> list[str]:
 
 
 SECRET = re.compile(
-    r"""((?<=://)(?=[^\s/@]+@)|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|eyJ)(?=\S{12})|\bbearer\s+"""
-    r"""|(?:password|passwd|secret|api[_-]?key|(?:access|auth|api|hf)[_-]?token)\w*["']?\s*[=:]\s*["']?)[^\s"'@&,;]+""",
+    r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?\s*[=:]\s*["']?(\w+\s+)?"""
+    r"""|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|npm_|pypi-|dckr_pat_|ya29\.)(?=\S{12})"""
+    r"""|(?:password|passwd|passphrase|\bpwd|secret|api[_-]?key|(?:access|auth|api|hf)[_-]?token|[?&"'-]token|-signature"""
+    r"""|[?&]sig)\w*["']?\s*[=:]\s*["']?|--[\w-]*(?:password|token|secret|key)\s+)[^\s"'@&,;]+""",
     re.IGNORECASE,
 )
 """What comes before a secret, and the secret."""
-FOLDERS = re.compile(r"(?<![\w.:/~-])/(?:[^\s/\"':,()]+/)+(?=[^\s/]+/)")
-"""Folders of an absolute path, but for the last one."""
+_FOLDER = r"[^\s/\"':,()]+/"
+FOLDERS = re.compile(
+    rf"(?:(?<![\w./~-])|(?<=file://))/(?:(?:home|Users)/{_FOLDER}(?:(?:{_FOLDER})*(?={_FOLDER}))?|(?:{_FOLDER})+(?={_FOLDER}))"
+)
+"""Folders of an absolute path, but for the last one; of a home, its name too."""
 
 
 def shareable(text: str) -> str:

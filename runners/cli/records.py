@@ -180,6 +180,8 @@ def export(
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.records.export import csv_text, tables
 
+    if out == LOCAL / "export" and out.is_symlink():
+        raise VitinitError(f"{out} is a link: remove it, or write elsewhere with --out")
     *found, unread = tables(study, results)
     for name, rows in zip(("runs.csv", "epochs.csv"), found, strict=True):
         text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")

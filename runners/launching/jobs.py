@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vitinit.benchmark.files.reading import read
 from vitinit.slurm import jobs as cluster
 
 RUNS = "runs.json"
@@ -54,8 +55,8 @@ class Jobs:
         """Return the runs that jobs which wait or run may carry out."""
         run_ids: set[str] = set()
         for submitted in {job.name for job in self.alive.values()}:
-            with suppress(OSError, ValueError):
-                run_ids |= set(json.loads((self.submissions[submitted] / RUNS).read_text()))
+            with suppress(Exception):  # whoever may write there may have written anything
+                run_ids |= set(json.loads(read(self.submissions[submitted] / RUNS)))
         return run_ids
 
 

@@ -30,7 +30,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen, NotNegative, WholeNumber
+from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.records.record import EpochRow
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError
@@ -85,13 +87,13 @@ UNKNOWN = Owner(host="unknown", machine="", pid=1)
 class Progress(Frozen):
     """Progress of a run."""
 
-    epoch: int = 0
-    epochs: int = 0
+    epoch: WholeNumber = 0
+    epochs: WholeNumber = 0
     scored: str = ""
     """Last measured score of the run, in words."""
     train_loss: float | None = None
-    images_per_s: float | None = None
-    epoch_seconds: float | None = None
+    images_per_s: NotNegative | None = None
+    epoch_seconds: NotNegative | None = None
     """Time that the last epoch took."""
     notes: list[str] = Field(default_factory=list)
     """What the run said so far: see `RunRecord.notes`."""
@@ -137,7 +139,7 @@ def bury(folder: Path, owner: Owner) -> None:
 def progress(folder: Path) -> Progress:
     """Return how far the run of this folder is."""
     try:
-        return Progress.model_validate_json((folder / PROGRESS).read_bytes())
+        return Progress.model_validate_json(read(folder / PROGRESS))
     except (OSError, ValidationError):
         return Progress()
 
@@ -236,7 +238,7 @@ class Claim:
     def lost(self) -> bool:
         """Check whether somebody else has taken the run since, or even finished it."""
         try:
-            return _last(self.path.parent) != self.path or self.path.read_bytes() != self._content
+            return _last(self.path.parent) != self.path or read(self.path) != self._content
         except OSError:
             return False  # that it cannot be read now does not mean that it is gone
 
@@ -265,9 +267,7 @@ class Claim:
         if self.progress is not self._told and time.monotonic() - self._written >= PROGRESS_S:
             self._told, self._written = self.progress, time.monotonic()
             with suppress(OSError):  # only what others see of it goes stale
-                temporary = self.path.with_name(f".{PROGRESS}.{os.getpid()}.tmp")
-                temporary.write_bytes(self._told.model_dump_json().encode())
-                temporary.replace(self.path.with_name(PROGRESS))
+                write_atomically(self.path.with_name(PROGRESS), self._told.model_dump_json().encode())
 
     def release(self) -> None:
         """Let go of the run: whoever comes next may claim it."""
@@ -299,7 +299,7 @@ def _last(folder: Path) -> Path | None:
 
 def _owner(path: Path) -> Owner:
     try:
-        return Owner.model_validate_json(path.read_bytes())
+        return Owner.model_validate_json(read(path))
     except (OSError, ValidationError):
         return UNKNOWN
 

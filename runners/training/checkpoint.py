@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.reading import read
 from vitinit.initializers.errors import VitinitError, os_errors, plain
 from vitinit.runners.basics.gpu import out_of_memory
 
@@ -52,7 +53,7 @@ class Checkpoints:
             self._good = path
             try:
                 with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
-                    content = path.read_bytes()
+                    content = read(path, 2**40)
                 yield unpack(content)
             except VitinitError:
                 raise

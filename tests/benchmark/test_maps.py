@@ -81,6 +81,7 @@ def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path) -> None:
         (WHOLE[:5000], "no attention maps, or damaged: File is not a zip file"),
         (maps_to_bytes(replace(MAPS, maps_ELHNN=MAPS.maps_ELHNN[..., :9])), of),
         (maps_to_bytes(replace(MAPS, grams_ELBnn=MAPS.grams_ELBnn[:, :1])), of),
+        (maps_to_bytes(replace(MAPS, maps_ELHNN=MAPS.maps_ELHNN.astype("U5"))), of),
         (maps_to_bytes(replace(MAPS, epochs=(0, 1))), of),
         (maps_to_bytes(replace(MAPS, epochs=(1, LAST))), of),
         (packed(), "no attention maps, or damaged: packed"),

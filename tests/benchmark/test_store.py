@@ -246,7 +246,7 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
             f"0 valid records, 1 invalid file in {tmp_path}",
         ],
     )
-    for content in (b"[]", b'{"rows": ["A", 1]}', b"{", b"\xff"):
+    for content in (b"[]", b'{"rows": ["A", 1]}', b'{"title": "", "title": "A"}', b"{", b"\xff"):
         path.write_bytes(content)
         with pytest.raises(VitinitError, match="small/LAYOUT: does not hold the rows and contrasts of a grid"):
             files.layout("small")

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitinit.runners.basics.environment import code_in, differences, environment, set_flags, tensor_floats
+from vitinit.runners.basics.environment import (
+    code_in,
+    differences,
+    environment,
+    set_flags,
+    shareable,
+    tensor_floats,
+)
 from vitinit.runners.basics.setting import Execution
 
 THREADS = torch.get_num_threads()
@@ -129,3 +136,18 @@ def test_fp32_is_ieee_on_a_gpu_and_tf32_a_precision_of_its_own():
         assert allowed() == (False, False)
     finally:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("postgres://me:p@ss/w0rd@host/db", "postgres://…@host/db"),
+        ("Authorization: Basic bWU6cGFzcw==", "Authorization: Basic …"),
+        ("https://host/x?X-Amz-Signature=deadbeef&a=1", "https://host/x?X-Amz-Signature=…&a=1"),
+        ('{"token": "abc"} --token abc', '{"token": "…"} --token …'),
+        ("error:/home/me/x.py, file:///home/me/data/x.png", "error:…/x.py, file://…/data/x.png"),
+        ("basic bases of 3 tokens: cls_token = token / 2", "basic bases of 3 tokens: cls_token = token / 2"),
+    ],
+)
+def test_a_failure_is_without_secrets_and_homes(text, said):
+    assert shareable(text) == said

@@ -84,6 +84,8 @@ def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
         path = tmp_path / str(number) / "claim-1.json"
         path.parent.mkdir()
         path.write_text(content)
+        os.mkfifo(path.parent / claims.PROGRESS)
+        assert claims.progress(path.parent) == claims.Progress()
         assert claims.live(path.parent) is not None, "its owner may be on another machine"
         stale = time.time() - 2 * claims.STALE_S
         os.utime(path, (stale, stale))
