@@ -92,6 +92,7 @@ def load(
     from vitinit.benchmark.datasets.load import data_dir as data_folder
     from vitinit.benchmark.models.build import build_model
     from vitinit.benchmark.records.store import kept_path
+    from vitinit.initializers.plugins import imported
     from vitinit.runners.cli.records import find_done
     from vitinit.runners.one_run.reproduce import check_trusted
     from vitinit.runners.training.train import fingerprint
@@ -107,7 +108,8 @@ def load(
             "once the record is removed"
         )
     spec = record.spec
-    model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)
+    with imported(f"model of run {record.run_id}", VitinitError):
+        model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)
     try:
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # of pickle, zip and torch
