@@ -143,6 +143,7 @@ def test_committed_records_of_other_machines_are_repeated_up_to_rounding(row, tm
     done = Store(ROOT / "results/reference").read("small").done.values()
     then = next(one for one in done if (one.row, one.spec.dataset.name, one.spec.seed) == (row, "digits", 0))
     now = repeat(then, execution(then), tmp_path, tmp_path, MagicMock())
+    then.init.start.clear()  # runs no longer take it
     for part in ("history", "probes", "init", "masked", "dataset", "parameters"):
         first, second = (_leaves(record.without_times()[part]) for record in (then, now))
         for place, leaf in first.items():
