@@ -175,7 +175,7 @@ def stopped_after(epoch: int, cell: Cell, where: Setting) -> None:
     """Carry out a run in this process until so many epochs are done."""
     stop = Stop()
 
-    def on_event(event: Progress | str) -> None:
+    def on_event(event: object) -> None:
         if isinstance(event, Progress) and event.epoch == epoch:
             stop.request("a test")
 
@@ -187,7 +187,7 @@ def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
 
 
-def kill_after_an_epoch(event: Progress | str) -> None:
+def kill_after_an_epoch(event: object) -> None:
     """End the process of a run, as nothing can handle."""
     if isinstance(event, Progress):
         os.kill(os.getpid(), signal.SIGKILL)

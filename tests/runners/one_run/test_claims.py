@@ -86,7 +86,7 @@ def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
         path.write_text(content)
         os.mkfifo(path.parent / claims.PROGRESS)
         assert claims.progress(path.parent) == claims.Progress()
-        assert claims.live(path.parent) is not None, "its owner may be on another machine"
+        assert claims.live(path.parent)
         stale = time.time() - 2 * claims.STALE_S
         os.utime(path, (stale, stale))
         with claims.held(path.parent, Stop()):
