@@ -7,9 +7,8 @@ Example::
     model = timm.create_model("vit_tiny_patch16_224")
     print(vitinit.initialize(model, "mimetic", base="kaiming_uniform", seed=0))
 
-What the stubs `__init__.pyi`, `plugins.pyi` and `adapters.pyi` list is public and stays; everything else may
-change. It needs torch and pydantic, and no
-library of models but the one that the model is from.
+Public is what the stubs `__init__.pyi`, `plugins.pyi` and `adapters.pyi` list: it stays; everything else may change. It
+needs torch and pydantic, and no library of models but the one that the model is from.
 """
 
 from __future__ import annotations
