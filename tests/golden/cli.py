@@ -59,7 +59,13 @@ def answer(command: str) -> str:
 def shell(command: str, given: str = "") -> str:
     """Return the output of a shell, and its exit code."""
     done = subprocess.run(
-        command.encode(), shell=True, input=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
+        command.encode(),
+        shell=True,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        env={**os.environ, "LC_ALL": "C.UTF-8"},  # `sort` follows the locale
     )
     return f"{done.stdout}exit {done.returncode}\n"
 
