@@ -6,8 +6,7 @@ small to change any. To add a case or a row, write it there and call `--write`.
 A fingerprint is the number of tensors that the method excludes from training, and two sums over all tensors of the
 state, weighted by name, type and shape: of the logarithm of the norm, and of a random projection of the direction.
 Processors differ in the last bits, so fingerprints are compared to `TOLERANCE`. Where these bits decide the signs of
-singular vectors or the steps of Adam (`loose`: part of a name), the projection is left out. `--exact` prints hashes
-of all tensors, for `made.py`.
+singular vectors or the steps of Adam (`loose`: part of a name), the projection is left out.
 """
 
 import json
@@ -105,14 +104,9 @@ def differences(golden: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Compare, write, or print exact hashes."""
+    """Compare, or write."""
     golden = json.loads(FILE.read_text())
-    if sys.argv[1:] == ["--exact"]:
-        for name, _, state in states(golden):
-            print(
-                json.dumps([name, {key: sha256(value.numpy().tobytes()).hexdigest() for key, value in state.items()}])
-            )
-    elif sys.argv[1:] == ["--write"]:
+    if sys.argv[1:] == ["--write"]:
         golden["fingerprints"] = {name: fingerprint(*state) for name, *state in states(golden)}
         FILE.write_text(written(golden))
     else:
