@@ -33,7 +33,7 @@ PARTS = {
     "browser": (lambda: which("chromium") or which("google-chrome"), "apt-get install chromium"),
     "slurm": (lambda: Path("/etc/debian_version").is_file() and os.getuid() == 0, "needs Debian, and root"),
 }
-"""What tests with a marker need, and where it comes from."""
+"""Needs of tests with a marker, and where they come from."""
 
 
 def by_default(config: pytest.Config) -> bool:

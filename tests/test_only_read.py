@@ -1,4 +1,4 @@
-"""What is only read runs nothing, writes nothing outside of its study, opens no connection."""
+"""Reading runs nothing, writes nothing outside of its study, opens no connection."""
 
 import os
 import subprocess

@@ -49,7 +49,7 @@ class Manifest(Frozen):
     checksum: Sha256
     """As `Data.checksum`."""
     stamp: Sha256 | None
-    """Of the files of a folder of one's own, as they were."""
+    """Checksum of the files of a folder of one's own, as they were."""
     labels: list[WholeNumber]
     """Those of the training images first."""
     train: Count

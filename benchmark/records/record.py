@@ -219,7 +219,7 @@ class _Outcome(_Recorded):
     edited: str | None = None
     """Change made after the record was written, and its reason."""
     notes: list[str] | None = None
-    """What the run said on its way: where it went on from, and problems that did not end it. None if nothing."""
+    """Lines that the run said on its way: where it went on from, and problems that did not end it. None if nothing."""
 
     @model_validator(mode="after")
     def _id_matches_spec(self) -> _Outcome:

@@ -164,7 +164,7 @@ SECRET = re.compile(
     r"""|[?&]sig)\w*["']?\s*[=:]\s*["']?|--[\w-]*(?:password|token|secret|key)\s+)[^\s"'@&,;]+""",
     re.IGNORECASE,
 )
-"""What comes before a secret, and the secret."""
+"""Words before a secret, and the secret."""
 _FOLDER = r"[^\s/\"':,()]+/"
 FOLDERS = re.compile(
     rf"(?:(?<![\w./~-])|(?<=file://))/(?:(?:home|Users)/{_FOLDER}(?:(?:{_FOLDER})*(?={_FOLDER}))?|(?:{_FOLDER})+(?={_FOLDER}))"

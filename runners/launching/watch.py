@@ -116,7 +116,7 @@ class Planned(NamedTuple):
     cell: Cell
     state: State
     reason: str = ""
-    """Who carries it out, cause of a skip or failure, or the checkpoint to resume from."""
+    """Worker that carries it out, cause of a skip or failure, or the checkpoint to resume from."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class View:
     planned: list[Planned]
     contents: Contents
     owners: dict[str, Owner]
-    """Who carries runs out, or did until they were stopped, by run_id."""
+    """Workers that carry runs out, or did until they were stopped, by run_id."""
     jobs: Jobs
 
     def cells(self, *states: State) -> list[Cell]:

@@ -96,7 +96,7 @@ class Progress(Frozen):
     epoch_seconds: NotNegative | None = None
     """Time that the last epoch took."""
     notes: list[str] = Field(default_factory=list)
-    """What the run said so far: see `RunRecord.notes`."""
+    """Lines that the run said so far: see `RunRecord.notes`."""
 
     def describe(self) -> str:
         """Return how far the run is and how long it will still take, for people."""

@@ -1,4 +1,4 @@
-"""How long runs take, by records of runs like them."""
+"""Estimates of time, by records of runs like those to come."""
 
 from __future__ import annotations
 
