@@ -49,15 +49,15 @@ class Choice(NamedTuple):
     @property
     def edge(self) -> str:
         """`smallest` or `largest` where the best value is that of those tried: one beyond might be better."""
-        found = set[str]()
+        edges = set[str]()
         others = [*(candidate.value for candidate in self.others), *self.diverged]
         for best, *values in zip(self.best.value, *others, strict=True):
             if set(values) - {best} and all(isinstance(value, int | float) for value in (best, *values)):
                 if best <= min(values):
-                    found.add("smallest")
+                    edges.add("smallest")
                 elif best >= max(values):
-                    found.add("largest")
-        return " and ".join(sorted(found, reverse=True))
+                    edges.add("largest")
+        return " and ".join(sorted(edges, reverse=True))
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:

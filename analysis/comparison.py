@@ -195,7 +195,7 @@ def named(study: Study) -> dict[Key, Comparison]:
     One that has no run yet keeps its place in the correction, so that a p can only fall when it comes. One that was
     skipped has none, unless other seeds of it were not.
     """
-    analysis, found = study.layout.analysis, dict[Key, Comparison]()
+    analysis, comparisons = study.layout.analysis, dict[Key, Comparison]()
     # a number in place of each dataset of the grid without a run, which has no label yet
     columns = [*study.columns, *map(str, range(len(study.columns), len(study.layout.columns)))]
     for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
@@ -214,8 +214,8 @@ def named(study: Study) -> dict[Key, Comparison]:
         p = _corrected(test, tested.values(), missing)
         check = _corrected(analysis.check if family == MAIN else None, tested.values(), missing)
         for at, (key, comparison) in enumerate(tested.items()):
-            found[key] = replace(comparison, size=len(p), p=p[at], check=check[at])
-    return found
+            comparisons[key] = replace(comparison, size=len(p), p=p[at], check=check[at])
+    return comparisons
 
 
 def _corrected(test: str | None, comparisons: Collection[Comparison], missing: int) -> list[float]:

@@ -136,10 +136,10 @@ class Study:
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[RunRecord]]:
         """Finished runs by column and row label, in the order of the table; in a cell by seed."""
-        found: dict[tuple[str, str], list[RunRecord]] = {(c, r): [] for c in self.columns for r in self.rows}
+        by_cell: dict[tuple[str, str], list[RunRecord]] = {(c, r): [] for c in self.columns for r in self.rows}
         for record in sorted(self.contents.done.values(), key=lambda record: (record.spec.seed, record.run_id)):
-            found[self.column[record.run_id], record.row].append(record)
-        return {key: runs for key, runs in found.items() if runs}
+            by_cell[self.column[record.run_id], record.row].append(record)
+        return {key: runs for key, runs in by_cell.items() if runs}
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -295,16 +295,16 @@ def _study(folders: Sequence[Path], name: str) -> Study:
     merged, layout = Contents(), Layout()
     for folder in folders:
         store = Store(folder)
-        found = store.read(name)
+        stored = store.read(name)
         try:
             layout = layout.before(store.layout(name))
         except VitinitError as error:
-            found.problems.append(str(error))
-        merged.done = found.done | merged.done
-        merged.failed = found.failed | merged.failed
-        merged.skipped = found.skipped | merged.skipped
+            stored.problems.append(str(error))
+        merged.done = stored.done | merged.done
+        merged.failed = stored.failed | merged.failed
+        merged.skipped = stored.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
-        merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in found.problems]
+        merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in stored.problems]
     merged.settle()
     for outcomes in (merged.failed, merged.skipped):
         for run_id, outcome in list(outcomes.items()):

@@ -57,10 +57,11 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
             if uniform and maps:
                 axes.axhline(uniform(math.isqrt(maps[2])), color="black", linewidth=0.8, linestyle=":")
         marks = "dotted: all tokens alike" if uniform else ""
-        note = "; ".join(filter(None, [SD, marks, said(run for its in runs.values() for run in its)]))
-        seeds = {len(its) for its in runs.values()}
-        titles = {row: row + f": n={len(its)}" * (len(seeds) > 1) + marked(its) for row, its in runs.items()}
-        head = f"{quantity['title']}, {column}" + f": n={min(seeds)}" * (len(seeds) == 1)
+        note = "; ".join(filter(None, [SD, marks, said(run for of_row in runs.values() for run in of_row)]))
+        seeds = {len(of_row) for of_row in runs.values()}
+        several = len(seeds) > 1
+        titles = {row: row + (f": n={len(of_row)}" if several else "") + marked(of_row) for row, of_row in runs.items()}
+        head = f"{quantity['title']}, {column}" + ("" if several else f": n={min(seeds)}")
         label = name if uniform else f"more-{file_part(name)}"
         figures[f"{label}-{file_part(str(column))}"] = finish(study, grid, head, note, titles)
     return figures

@@ -45,9 +45,9 @@ def gains_over_axis(study: Study) -> dict[str, Panels]:
     axis, series = found
     data = pd.DataFrame(
         [
-            (one.place, f"{one.label} − {one.over}", seed, x, value, gain.low, gain.high)
-            for one in series
-            for x, gain in one.gains.items()
+            (line.place, f"{line.label} − {line.over}", seed, x, value, gain.low, gain.high)
+            for line in series
+            for x, gain in line.gains.items()
             for seed, value in gain.by_seed.items()
         ],
         columns=["column", "row", "seed", "x", "value", "low", "high"],
