@@ -17,6 +17,8 @@ from torch import nn
 from vitinit.initializers.errors import explain
 
 T = TypeVar("T")
+TokenGrid = tuple[int, int]
+"""Rows and columns of tokens."""
 Type = str | type[nn.Module]
 """A class, or its name with that of its module: `timm.layers.attention.Attention`. Its subclasses are meant too."""
 
@@ -117,7 +119,7 @@ class Adapter:
     position: str = ""
     """Path, from the model on, of the position embedding that is added to the tokens: 1 x N x D or N x D, the N places
     of patches last, row by row. Empty: the family has none."""
-    grid: Callable[[Any], tuple[int, int]] | None = None
+    grid: Callable[[Any], TokenGrid] | None = None
     """Rows and columns of the patches of a model."""
     rotary: Callable[[Any], bool] = lambda model: False
     """True for a model with rotary position embeddings."""

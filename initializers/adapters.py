@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitinit.initializers.adapter import Adapter, Attention, Type, resolve
+from vitinit.initializers.adapter import Adapter, Attention, TokenGrid, Type, resolve
 from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.plugins import ADAPTERS, Registry
 
 
-def hugging_face_grid(model: Any) -> tuple[int, int]:
+def hugging_face_grid(model: Any) -> TokenGrid:
     """Rows and columns of the patches.
 
     Raises:
@@ -25,7 +25,20 @@ def hugging_face_grid(model: Any) -> tuple[int, int]:
     return height // down, width // across
 
 
+def convit_grid(model: Any) -> TokenGrid:
+    """Rows and columns of the patches.
+
+    Raises:
+        VitinitError: images that are no squares, whose neighbours timm's ConViT counts as in a square.
+    """
+    rows, columns = model.patch_embed.grid_size
+    if rows != columns:
+        raise VitinitError(f"timm's ConViT takes its tokens for a square, and these are {rows} x {columns}")
+    return rows, columns
+
+
 CALLABLES: dict[str, Any] = {
+    "convit": convit_grid,
     "timm": lambda model: model.patch_embed.grid_size,
     "stem": lambda model: model.stem.grid_size,
     "image_size": lambda model: (model.image_size // model.patch_size,) * 2,

@@ -1,28 +1,27 @@
 """Base, then method, on a copy of a model: checked, applied, audited; for a run also measured."""
 
-import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import families
+from vitinit.initializers.adapter import TokenGrid
 from vitinit.initializers.attention import (
-    AttentionLayer,
     attention_layers,
     evaluated,
     position_embedding,
     seen_grids,
+    survey,
 )
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms
 from vitinit.initializers.targets import pseudo_input
-from vitinit.initializers.transaction import fingerprints, named_tensors, scratch
+from vitinit.initializers.transaction import fingerprints, scratch, write
 
 OFFSET_RADIUS = 3
 
@@ -40,15 +39,9 @@ def apply_in_turn(
             several modules share and need differently, or replaced more than values, or left a value that is not
             finite.
     """
-    before = fingerprints(model)
-    if twins := _twins(model, before):
-        raise VitinitError(
-            f"{type(model).__name__} holds equal parts ({twins[0]!r}, {twins[1]!r}), as student and teacher: "
-            "initialise one of them, then copy it"
-        )
     for initializer in initializers:
         initializer.check(model)
-    seconds, changed = 0.0, list[list[str]]()
+    before, seconds, changed = fingerprints(model), 0.0, list[list[str]]()
     aim: Tensor | Aim | None = None
     for initializer in initializers:
         start = time.perf_counter()
@@ -62,13 +55,13 @@ def apply_in_turn(
             ) from error
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
-        shapes = {(name, shape) for name, (shape, *_) in before.items()}
-        if differing := shapes ^ {(name, tensor.shape) for name, tensor in named_tensors(model).items()}:
-            raise VitinitError(
-                f"{initializer.described} adds, removes or replaces {min(differing)[0]!r}: a method sets values of "
-                "parameters and buffers in place, as by weight.copy_(values)"
-            )
         after = fingerprints(model)
+        shapes = [{(name, shape) for name, (shape, _) in values.items()} for values in (before, after)]
+        if shapes[0] != shapes[1]:
+            raise VitinitError(
+                f"{initializer.described} adds, removes or replaces {min(shapes[0] ^ shapes[1])[0]!r}: a method sets "
+                "values of parameters and buffers in place, as by weight.copy_(values)"
+            )
         changed.append(changed_by(initializer, model, before, after))
         before = after
         shared: dict[nn.Parameter, list[str]] = {}
@@ -85,37 +78,13 @@ def apply_in_turn(
     return changed, aim, seconds
 
 
-def _twins(model: nn.Module, values: Mapping[str, tuple[Any, ...]]) -> tuple[str, str] | None:
-    """Return two modules with the same weights: two matrices at least, of more than one number.
-
-    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but models of a known family may not.
-    """
-    homes = [family.path for family in families(model)]
-    matrices = {
-        name: values[name]
-        for name, parameter in model.named_parameters()
-        if parameter.ndim > 1
-        and parameter.is_floating_point()
-        and parameter.numel()
-        and parameter.min() < parameter.max()
-    }
-    first: dict[tuple[Any, ...], str] = {}
-    for path, module in model.named_modules():
-        names = [f"{path}.{name}".lstrip(".") for name, _ in module.named_parameters()]
-        weights = tuple(matrices[name] for name in names if name in matrices)
-        twin = first.setdefault(weights, path)
-        places = {
-            (next((home for home in homes if f"{name}.".startswith(f"{home}.")), ""), re.sub(r"\d+", "*", name))
-            for name in (path, twin)
-        }
-        if len(weights) > 1 and len(places) > 1 and not f"{path}.".startswith(f"{twin}.".lstrip(".")):
-            return twin, path
-    return None
-
-
 def remarks_of(initializers: Sequence[Initializer], model: nn.Module) -> list[str]:
     """Return what initialisers say of a model that they have set."""
-    return [f"{each.kind} {each.name}: {note}" for each in initializers for note in each.notes(model)]
+    return [
+        f"{initializer.kind} {initializer.name}: {note}"
+        for initializer in initializers
+        for note in initializer.notes(model)
+    ]
 
 
 def initialize_run(
@@ -149,11 +118,11 @@ def initialize_run(
     initializers = [initializer for initializer in (base, method) if initializer is not None]
     with scratch(model) as copied:
         _, aim, seconds = apply_in_turn(copied, initializers, stream, job or Job())
+        write(model, copied)
     for initializer in initializers:
         initializer.freeze(model)
-    layers = list[AttentionLayer]()
-    with suppress(VitinitError):
-        layers = attention_layers(model)
+    layers, _, unknown = survey(model)
+    layers = [] if unknown else layers
     report: dict[str, Any] = {
         "seconds": seconds,
         "remarks": remarks_of(initializers, model),
@@ -162,20 +131,20 @@ def initialize_run(
         ],
     }
     if layers and aim is not None:
-        report["pseudo_input"] = on_pseudo_input(model, aim)
+        report["pseudo_input"] = Fidelity(mass=on_pseudo_input(model, aim))
     with suppress(Exception):  # of anyone's model: probes say why attention cannot be measured
         if layers and images_BCHW is not None:
             attention_BHNN = layers[0].attention(attention_input(model, images_BCHW, alone=True))
             report["offset_maps"] = offset_maps(attention_BHNN.mean(0), seen_grids(model)[0], OFFSET_RADIUS)
             report["images"] = len(images_BCHW)
             if aim is not None:
-                report["real_images"] = fidelity(attention_BHNN, aim.targets_LHNN[0])
+                report["real_images"] = Fidelity(mass=on_target(attention_BHNN, aim.targets_LHNN[0]))
     return InitReport.model_validate(report), aim.targets_LHNN.bool() if layers and aim is not None else None
 
 
 @torch.no_grad()
-def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
-    """Attention of the first layer on its pseudo-input, beside its target.
+def on_pseudo_input(model: nn.Module, aim: Aim) -> float:
+    """Return the share of the first layer's attention that is on its target, on its pseudo-input.
 
     W_q and W_k without biases, as the solvers see it; GPSA gives its own gated map.
     """
@@ -185,21 +154,19 @@ def on_pseudo_input(model: nn.Module, aim: Aim) -> Fidelity:
         if layer.gated:
             attention_HNN = layer.attention(pseudo_ND[None])[0]
         else:
-            weights = layer.query_HdD, layer.key_HdD
-            query_HNd, key_HNd = (pseudo_ND.to(weight.device) @ weight.transpose(1, 2) for weight in weights)
-            logits_HNN = query_HNd @ key_HNd.transpose(1, 2) * query_HNd.shape[-1] ** -0.5
-            attention_HNN = logits_HNN.softmax(-1)
-        return fidelity(attention_HNN[None], aim.targets_LHNN[0])
+            query_HNd, key_HNd = (pseudo_ND @ weight.mT for weight in (layer.query_HdD, layer.key_HdD))
+            attention_HNN = (query_HNd @ key_HNd.mT * query_HNd.shape[-1] ** -0.5).softmax(-1)
+        return on_target(attention_HNN[None], aim.targets_LHNN[0])
 
 
-def fidelity(attention_BHNN: Tensor, targets_HNN: Tensor) -> Fidelity:
-    """Compare attention maps with 0/1 targets."""
+def on_target(attention_BHNN: Tensor, targets_HNN: Tensor) -> float:
+    """Return the mean attention on the 0/1 targets, over the queries that have one."""
     targets_HNN = targets_HNN.to(attention_BHNN)
     mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
-    return Fidelity(mass=float(mass_BHN[:, targets_HNN.sum(-1) > 0].mean()))
+    return float(mass_BHN[:, targets_HNN.sum(-1) > 0].mean())
 
 
-def offset_maps(attention_HNN: Tensor, grid: tuple[int, int], radius: int) -> list[list[list[float]]]:
+def offset_maps(attention_HNN: Tensor, grid: TokenGrid, radius: int) -> list[list[list[float]]]:
     """Mean attention at each (row, column) offset: heads x (2r+1) x (2r+1), r = radius, or side - 1 if that is less."""
     rows, columns = grid
     r = min(radius, rows - 1, columns - 1)

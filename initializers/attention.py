@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from vitinit.initializers.adapter import Attention, Part, resolve
+from vitinit.initializers.adapter import Attention, Part, TokenGrid, resolve
 from vitinit.initializers.adapters import Family, description_of, families
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.measure import Softmaxes
@@ -82,7 +82,7 @@ class AttentionLayer:
         return self.weight(self.paths.proj)
 
     @property
-    def window(self) -> tuple[int, int] | None:
+    def window(self) -> TokenGrid | None:
         """Rows and columns of the tokens that see each other, where these have a relative position bias."""
         window = resolve(self.module, self.paths.window)
         return tuple(window) if window else None
@@ -246,7 +246,7 @@ def family(model: nn.Module) -> Family | None:
     return known[0] if known else None
 
 
-def token_grid(model: nn.Module) -> tuple[int, int]:
+def token_grid(model: nn.Module) -> TokenGrid:
     """Rows and columns of the token grid."""
     known = family(model)
     grid = resolve(model, "patch_embed.grid_size")  # timm's names, whatever the model
@@ -257,7 +257,7 @@ def token_grid(model: nn.Module) -> tuple[int, int]:
     return int(grid[0]), int(grid[1])
 
 
-def seen_grids(model: nn.Module) -> list[tuple[int, int]]:
+def seen_grids(model: nn.Module) -> list[TokenGrid]:
     """Rows and columns of the tokens that see each other in each layer: the token grid, or a window."""
     return [layer.window or token_grid(model) for layer in attention_layers(model)]
 

@@ -23,7 +23,7 @@ from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import MEANT, Meant, copy_of, fingerprint, named_tensors, refuse, usual_settings
+from vitinit.initializers.transaction import MEANT, Meant, fingerprint, fingerprints, named_tensors, scratch
 from vitinit.initializers.whole_model import classifiers, draw_normal_
 
 GIVEN, DRAWN = 16, 8
@@ -34,6 +34,8 @@ ABOVE_CHANCE = 0.5
 """Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
 MASKED = 1e-26
 """Weights below it, such as those that Swin masks by -100, are left out of a row."""
+SATURATED = 0.99
+"""Mean largest weight of a row of attention in which no other key is left to measure."""
 ALIKE = 1e-4
 """1 - cosine between tokens."""
 GROWTH = 5.0
@@ -112,7 +114,7 @@ class Tokens(NamedTuple):
     """Root mean square."""
     spread: float
     """Share of the mean square that differs between the tokens of an image."""
-    kept: float
+    cosine: float
     """Mean cosine with what the block before was given; NaN where that had another shape."""
 
 
@@ -122,7 +124,7 @@ class Logits(NamedTuple):
     block: str
     keys: int
     std: float
-    """Standard deviation of a row, in the head where it is largest."""
+    """Standard deviation of a row, in the head where it is largest; infinite where one key has all weight."""
     by_place: bool
     """True where all images have the same."""
     twice: bool
@@ -151,15 +153,15 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
     """
     if batch is not None and not (isinstance(batch, Tensor) and batch.ndim == 4 and len(batch)):
         raise VitinitError("batch must be a tensor of images, B x C x H x W, B at least 1")
-    refuse(model)
-    devices = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
-    with usual_settings(model), torch.random.fork_rng(devices=devices), torch.enable_grad():
-        meant, tensors = MEANT.get(model, Meant({}, set(), set())), named_tensors(model)
-        kept = {name for name, value in meant.values.items() if name in tensors and fingerprint(tensors[name]) == value}
-        return _check(copy_of(model).eval(), kept, meant, batch, image_size)
+    with scratch(model) as copied, torch.enable_grad():
+        devices = {parameter.device for parameter in copied.parameters() if parameter.is_cuda}
+        with torch.random.fork_rng(devices=devices):
+            now, meant = fingerprints(model), MEANT.get(model, {})
+            meant = {name: mark for name, mark in meant.items() if now.get(name) == mark.fingerprint}
+            return _check(copied.eval(), meant, batch, image_size)
 
 
-def _check(model: Any, kept: set[str], meant: Meant, images: Tensor | None, size: int | None) -> Check:
+def _check(model: Any, meant: dict[str, Meant], images: Tensor | None, size: int | None) -> Check:
     images_BCHW = _drawn_images(model, size) if images is None else images[:GIVEN].detach().float()
     random = " random" if images is None else ""
     described = f"{len(images_BCHW)}{random} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
@@ -168,11 +170,9 @@ def _check(model: Any, kept: set[str], meant: Meant, images: Tensor | None, size
     classes, heads = logits.shape[1], classifiers(model)
     labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
     loss = float(F.cross_entropy(logits, labels_B))
-    warnings = [*_tensors(model, heads, kept, meant.untrained), *_norms(model), *_streams(tokens)]
+    warnings = [*_tensors(model, heads, meant), *_norms(model), *_streams(tokens), *_attention(softmaxes, meant)]
     if heads or not math.isfinite(loss):
         warnings += _loss(logits, loss)
-    if kept.isdisjoint(meant.attention):
-        warnings += _attention(softmaxes)
     _stand_in(model)
     again = _run(_of_batch_statistics(model), images_BCHW)
     if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ALIKE):
@@ -226,17 +226,14 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
 
 def _rows(model: nn.Module) -> list[list[str]]:
     """Return the names of a model's blocks: modules of one class in a row, the innermost such rows."""
-    rows = {
-        path: [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
-        for path, row in model.named_modules()
-        if isinstance(row, nn.Sequential | nn.ModuleList) and len(row) > 1 and any(row[0].children())
-        if len({type(block) for block in row}) == 1
-    }
-    return [
-        blocks
-        for row, blocks in rows.items()
-        if not any(path != row and path.startswith(f"{row}.".lstrip(".")) for path in rows)
-    ]
+    rows: dict[str, list[str]] = {}
+    for path, row in model.named_modules():
+        if not isinstance(row, nn.Sequential | nn.ModuleList) or len({type(block) for block in row}) != 1:
+            continue
+        if len(row) > 1 and any(row[0].children()):
+            rows = {outer: rows[outer] for outer in rows if not path.startswith(f"{outer}.".lstrip("."))}
+            rows[path] = [f"{path}.{name}".lstrip(".") for name, _ in row.named_children()]
+    return list(rows.values())
 
 
 def _of_batch_statistics(model: nn.Module) -> nn.Module:
@@ -269,8 +266,8 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
         if x.ndim == 3 and x.shape[1] > 1:
             square = float(x.square().mean())
             spread = float((x - x.mean(1, keepdim=True)).square().mean())
-            kept = float(F.cosine_similarity(before, x, dim=-1).mean()) if before.shape == x.shape else math.nan
-            tokens.setdefault(block, Tokens(square**0.5, spread / max(square, 1e-30), kept))
+            cosine = float(F.cosine_similarity(before, x, dim=-1).mean()) if before.shape == x.shape else math.nan
+            tokens.setdefault(block, Tokens(square**0.5, spread / max(square, 1e-30), cosine))
             before = x
 
     def leave(*_: Any) -> None:
@@ -281,7 +278,9 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
         if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
             rows = logits.float().masked_fill(attention < MASKED, torch.nan)
             std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
-            largest, by_place = float(std.mean(-1).mean(0).max()), torch.equal(logits[0], logits[-1])
+            on_one_key = float(attention.amax(-1).mean()) > SATURATED
+            largest = math.inf if on_one_key else float(std.mean(-1).mean(0).max())
+            by_place = torch.equal(logits[0], logits[-1])
             softmaxes.append(Logits(current, logits.shape[-1], largest, by_place, _distributions(logits)))
 
     for block in chain.from_iterable(_rows(model)):
@@ -298,18 +297,19 @@ def _stand_in(model: nn.Module) -> None:
 
     Norms scale branches where several are zero.
     """
-    zeros = [
-        (model.get_submodule(name.rpartition(".")[0]), parameter)
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and not name.endswith("bias") and not parameter.any()
-    ]
-    norms = ["norm" in type(module).__name__.lower() for module, _ in zeros]
-    generator = stream(0, "check/zeros")
-    for (module, parameter), is_norm in zip(zeros, norms, strict=True):
-        if parameter.ndim < 2 and (not is_norm or sum(norms) > 1):
-            parameter.fill_(1.0)
-        elif parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
+    generator, norms = stream(0, "check/zeros"), list[Tensor]()
+    for name, parameter in model.named_parameters():
+        module = model.get_submodule(name.rpartition(".")[0])
+        if not parameter.requires_grad or name.endswith("bias") or parameter.any():
+            continue
+        if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
             draw_normal_(parameter, NOISE, generator)
+        elif parameter.ndim < 2 and _is_norm(module):
+            norms.append(parameter)
+        elif parameter.ndim < 2:
+            parameter.fill_(1.0)
+    for parameter in norms if len(norms) > 1 else ():
+        parameter.fill_(1.0)
 
 
 @torch.no_grad()
@@ -328,12 +328,16 @@ def constant(model: nn.Module) -> bool:
 # --- warnings --------------------------------------------------------------------------------------------------------
 
 
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
 def _pattern(name: str) -> str:
     """Return the name of a parameter without the numbers of blocks."""
     return re.sub(r"\b\d+\b", "*", name)
 
 
-def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained: set[str]) -> Warnings:
+def _tensors(model: nn.Module, heads: Collection[str], meant: dict[str, Meant]) -> Warnings:
     """Yield what is wrong with single tensors, then with those that differ from their neighbours in depth.
 
     Where the classifier alone is trained, nothing is said of the others: that is how a frozen model is tested.
@@ -350,11 +354,12 @@ def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained
     trained = [name for name in matrices if matrices[name].requires_grad and name.rpartition(".")[0] not in heads]
     for name, parameter in parameters.items() if trained else ():
         zero_scale = not name.endswith("bias") and not parameter.any()
-        if not parameter.requires_grad and name not in untrained and (name in matrices or zero_scale):
+        as_meant = parameter.requires_grad or (name in meant and meant[name].untrained)
+        if not as_meant and (name in matrices or zero_scale):
             yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
     rows: dict[Any, list[tuple[str, float]]] = defaultdict(list)
     first: dict[Any, str] = {}
-    for name in [name for name in matrices if name not in kept]:
+    for name in [name for name in matrices if name not in meant]:
         value = matrices[name].detach()
         row = _pattern(name), value.shape
         equal = first.setdefault((row, fingerprint(value)), name)
@@ -365,8 +370,8 @@ def _tensors(model: nn.Module, heads: Collection[str], kept: set[str], untrained
         elif value.numel() >= 64:
             rows[row].append((name, float(value.std()) + 1e-12))
     for deviations in rows.values():
-        for at, (name, std) in enumerate(deviations if len(deviations) > 2 else []):
-            nearest = sorted(range(len(deviations)), key=lambda other: abs(other - at))
+        for index, (name, std) in enumerate(deviations if len(deviations) > 2 else []):
+            nearest = sorted(range(len(deviations)), key=lambda other: abs(other - index))
             low, high = sorted(deviations[other][1] for other in nearest[1:3])
             if high < FACTOR * low and not low / FACTOR <= std <= high * FACTOR:
                 yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {low:.3g}"
@@ -383,8 +388,11 @@ def _loss(logits: Tensor, loss: float) -> Warnings:
         yield "loss-above-chance", "head", f"loss {loss:.3g}, ln {logits.shape[1]} = {chance:.3g}: {spread}"
 
 
-def _attention(softmaxes: list[Logits]) -> Warnings:
+def _attention(softmaxes: list[Logits], meant: dict[str, Meant]) -> Warnings:
+    set_by_method = [name for name, mark in meant.items() if mark.attention]
     for block, keys, std, by_place, twice in softmaxes:
+        if any(name.startswith(f"{block}.") or block == "model" for name in set_by_method):
+            continue
         limit = math.sqrt(2 * math.log(keys))
         if twice:
             yield "softmax-twice", block, "its logits are a softmax already: rows of positive numbers with sum 1"
@@ -399,11 +407,7 @@ def _norms(model: nn.Module) -> Warnings:
     """Yield the one block of a row without a norm that all others have."""
     for blocks in _rows(model):
         norms = [
-            {
-                name
-                for name, module in model.get_submodule(block).named_modules()
-                if "norm" in type(module).__name__.lower()
-            }
+            {name for name, module in model.get_submodule(block).named_modules() if _is_norm(module)}
             for block in blocks
         ]
         for name in sorted(set().union(*norms)):
@@ -414,11 +418,11 @@ def _norms(model: nn.Module) -> Warnings:
 
 def _streams(tokens: dict[str, Tokens]) -> Warnings:
     start, usual = next((given.size for given in tokens.values()), 0.0), math.sqrt(2 * len(tokens))
-    between = sorted(given.kept for given in tokens.values() if math.isfinite(given.kept))
+    between = sorted(given.cosine for given in tokens.values() if math.isfinite(given.cosine))
     before = ""
-    for block, (size, spread, kept) in tokens.items():
-        if kept < LOST and between[len(between) // 2] > KEPT:
-            yield "no-residual", before, f"mean cosine of its tokens with those it was given is {kept:.2g}"
+    for block, (size, spread, cosine) in tokens.items():
+        if cosine < LOST and between[len(between) // 2] > KEPT:
+            yield "no-residual", before, f"mean cosine of its tokens with those it was given is {cosine:.2g}"
         before = block
         if spread < ALIKE:
             yield "tokens-alike", block, "mean cosine between two tokens is 1: they hold the same"
@@ -436,7 +440,7 @@ def _gradients(model: nn.Module) -> Warnings:
             yield "unused", name, "the output does not depend on it: no gradient"
         elif name.endswith("weight"):
             norm = float(parameter.grad.norm())
-            if not 0 < norm < math.inf:
+            if parameter.numel() and not 0 < norm < math.inf:
                 yield "gradient-dead", name, f"its gradient is {norm:g}"
             elif parameter.ndim > 1:
                 rows[_pattern(name), parameter.shape].append((norm, name))

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitinit.initializers.adapter import TokenGrid
 from vitinit.initializers.attention import (
     AT_ONCE,
     AttentionLayer,
@@ -20,6 +21,7 @@ from vitinit.initializers.attention import (
     token_grid,
 )
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.targets import token_positions
 
 
 @torch.no_grad()
@@ -77,7 +79,7 @@ class AttentionStatistics:
     """H x N x N; rows add up to 1."""
     entropy: list[Tensor]
     """H, in nats; of a query in one image."""
-    grids: list[tuple[int, int]]
+    grids: list[TokenGrid]
     """Rows and columns of the N tokens: the token grid, or a window."""
 
 
@@ -147,14 +149,13 @@ def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     return torch.stack(sums_L) / len(images_BCHW)
 
 
-def distances(grid: tuple[int, int]) -> Tensor:
+def distances(grid: TokenGrid) -> Tensor:
     """Euclidean distance between the tokens of a grid of (rows, columns), N x N, in tokens."""
-    rows, columns = grid
-    places_N2 = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()
+    places_N2 = token_positions(grid)
     return torch.cdist(places_N2, places_N2, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def nonlocality(maps_HNN: Tensor, grid: tuple[int, int]) -> Tensor:
+def nonlocality(maps_HNN: Tensor, grid: TokenGrid) -> Tensor:
     """Sum over i, j of `A_ij |i - j| / N`, H, in tokens (d'Ascoli et al., arXiv 2103.10697, equation 8)."""
     return (maps_HNN * distances(grid).to(maps_HNN)).sum((-2, -1)) / maps_HNN.shape[-1]
 

@@ -5,19 +5,20 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import layer_scales
+from vitinit.initializers.adapters import families, layer_scales
 from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_of
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.registry import Initializer, Job, build_named, names
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import MEANT, Meant, fingerprint, named_tensors, same, scratch
+from vitinit.initializers.transaction import MEANT, Meant, differs, fingerprint, named_tensors, scratch, write
 from vitinit.initializers.whole_model import classifiers
 
 Asked = str | Mapping[str, Any] | Initializer
@@ -136,31 +137,36 @@ def initialize(
     elif base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
     by_kind = {initializer.kind: initializer for initializer in initializers}
-    seed = _seed(seed, generator)
+    if generator is not None:
+        if seed:
+            raise VitinitError("give a seed or a generator, not both")
+        seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
+    seed = operator.index(seed)
     with scratch(model) as copied:
+        _refuse_twins(model)
         if layer_scale is not None:
             _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
         remarks = []
         job = Job(training_images=None if batch is None else _training_images(copied, batch, seed))
         changed, aim, _ = apply_in_turn(copied, initializers, lambda name: stream(seed, name), job)
-        mass = uniform = None
+        on_target = uniform = None
         if aim is not None:
-            mass, uniform = on_pseudo_input(copied, aim).mass, 1 / aim.targets_LHNN.shape[-1]
-            if mass < 2 * uniform and initializers[-1].name == "impulse":
+            on_target, uniform = on_pseudo_input(copied, aim), 1 / aim.targets_LHNN.shape[-1]
+            if on_target < 2 * uniform and initializers[-1].name == "impulse":
                 remarks.append("near uniform; for learned positions: solver='svd', position_scale=18")
         remarks += remarks_of(initializers, copied)
         for initializer in initializers:
             initializer.freeze(copied)
+        after = named_tensors(copied)
         untrained = tuple(
             name
             for name, parameter in model.named_parameters()
-            if parameter.requires_grad and not copied.get_parameter(name).requires_grad
+            if parameter.requires_grad and not after[name].requires_grad
         )
-        after = named_tensors(copied)
         changes = tuple(
-            Change(name, tuple(old.shape), _norm(old), _norm(after[name]))
-            for name, old in named_tensors(model).items()
-            if not same(old.to(after[name].dtype), after[name])
+            Change(name, tuple(before.shape), _norm(before), _norm(after[name]))
+            for name, before in named_tensors(model).items()
+            if differs(before, after[name])
         )
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         heads = {f"{name}.weight" for name in classifiers(copied)}
@@ -168,26 +174,24 @@ def initialize(
         scales = [change for change in changes if len(change.shape) in (0, 1, 3) and not change.after]
         if any(not re.search("bias$|token", scale.name) for scale in scales) and constant(copied):
             remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
+        written = write(model, copied)
     weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
     if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:
         remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
+    by_method = queries_and_keys.intersection(changed[-1] if "method" in by_kind else ())
+    for name in written.keys() & {*untrained, *chain.from_iterable(changed)}:
+        MEANT.setdefault(model, {})[name] = Meant(written[name], name in by_method, name in untrained)
     for module in model.modules() if "base" in by_kind else ():
         if hasattr(module, "base_model_prefix"):  # of transformers, which draws anew what has no mark in a larger model
             for inner in module.modules():
                 vars(inner)["_is_hf_initialized"] = True
-    now = named_tensors(model)
-    MEANT[model] = Meant(
-        values={name: fingerprint(now[name]) for names in changed for name in names},
-        attention=queries_and_keys.intersection(changed[-1] if "method" in by_kind else ()),
-        untrained={*untrained},
-    )
     return Report(
         model=type(model).__name__,
         base=by_kind.get("base"),
         method=by_kind.get("method"),
         seed=seed,
         changes=changes,
-        attention_on_target=mass,
+        attention_on_target=on_target,
         uniform=uniform,
         layer_scale=None if layer_scale is None else float(layer_scale),
         untrained=untrained,
@@ -196,7 +200,41 @@ def initialize(
 
 
 def _norm(tensor: Tensor) -> float:
-    return float(tensor.detach().cpu().abs().double().norm())  # of complex numbers too
+    """Return the Frobenius norm, row by row, for a float32 sum of millions of squares loses digits."""
+    numbers = tensor.detach()
+    numbers = numbers.abs() if numbers.is_complex() else numbers.float()
+    return float(torch.linalg.vector_norm(numbers, dim=-1).cpu().double().norm())
+
+
+def _refuse_twins(model: nn.Module) -> None:
+    """Refuse a model with two equal modules: two matrices at least, of more than one number.
+
+    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but models of a known family may not;
+    and modules may that `initialize` made equal.
+    """
+    homes = [family.path for family in families(model)]
+    matrices = {
+        name: fingerprint(parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.ndim > 1 and parameter.is_floating_point() and parameter.numel()
+        if parameter.min() < parameter.max()
+    }
+    meant = {name for name, mark in MEANT.get(model, {}).items() if matrices.get(name) == mark.fingerprint}
+
+    def place(path: str) -> tuple[str, str]:
+        return next((home for home in homes if f"{path}.".startswith(f"{home}.")), ""), re.sub(r"\d+", "*", path)
+
+    first: dict[Any, tuple[str, list[str]]] = {}
+    for path, module in model.named_modules():
+        names = [f"{path}.{name}".lstrip(".") for name, _ in module.named_parameters()]
+        names = [name for name in names if name in matrices]
+        twin, others = first.setdefault(tuple(matrices[name] for name in names), (path, names))
+        inside = f"{path}.".startswith(f"{twin}.".lstrip("."))
+        if len(names) > 1 and not inside and place(path) != place(twin) and not meant.issuperset(names + others):
+            raise VitinitError(
+                f"{type(model).__name__} holds equal parts ({twin!r}, {path!r}), as student and teacher: initialise "
+                "one of them, then copy it"
+            )
 
 
 def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[str, Any]) -> Initializer:
@@ -215,14 +253,6 @@ def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[s
     if kind == "any":
         kind = "base" if asked["name"] in names("base") else "method"
     return build_named({**asked, **params}, kind)
-
-
-def _seed(seed: Any, generator: Generator | None) -> int:
-    if generator is not None:
-        if seed:
-            raise VitinitError("give a seed or a generator, not both")
-        return int(torch.randint(2**62, (), generator=generator, device=generator.device))
-    return operator.index(seed)
 
 
 def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int], Tensor]:

@@ -38,14 +38,14 @@ T = TypeVar("T")
 
 
 @contextmanager
-def imported(what: str, kind: type[VitinitError] = BrokenFile) -> Iterator[None]:
+def imported(what: str, raised: type[VitinitError] = BrokenFile) -> Iterator[None]:
     """Say in one line what code of somebody's raises while it is imported."""
     try:
         yield
     except BrokenFile:
         raise
     except (Exception, SystemExit) as error:
-        raise kind(f"{what}: {cause(error)}") from error
+        raise raised(f"{what}: {cause(error)}") from error
 
 
 def concrete(base: type) -> Callable[[object], bool]:

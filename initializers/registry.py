@@ -58,6 +58,7 @@ class Aim:
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
 
+Kind = Literal["base", "method"]
 WeightName = Literal["query", "key", "value", "proj", "query_bias", "proj_bias", "mlp_in", "mlp_out", "position"]
 """W_q, W_k, W_v and W_proj, two of their biases, first and last Linear of the MLP that is in one block with attention,
 and the position embedding of the model."""
@@ -83,13 +84,15 @@ class Initializer(Parameters):
 
     name: ClassVar[str]
     """Name in grids and on the command line."""
-    kind: ClassVar[Literal["base", "method"]] = "method"
+    kind: ClassVar[Kind] = "method"
     """A base sets every parameter of a model; a method overwrites some of them afterwards."""
     touches: ClassVar[tuple[str, ...]] = ()
     """Shell patterns of the names of parameters and buffers that `apply` may change."""
     sets: ClassVar[tuple[WeightName, ...]] = ()
     """Parts of a model with attention that `apply` may change, whatever they are called there. To change what neither
     names is an error."""
+    plain_logits: ClassVar[bool] = False
+    """True where queries and keys must meet without a norm, which would undo the size of W_q and W_k."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
 
@@ -104,10 +107,9 @@ class Initializer(Parameters):
                 the method `sets` parts of it, and an MLP beside it where it `sets` its last Linear.
         """
         if self.sets:
-            self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model)
+            self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model, self.plain_logits)
             return
-        known = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
-        if self.touches and not any(fnmatch.filter(known, pattern) for pattern in self.touches):
+        if self.touches and not any(fnmatch.filter(named_tensors(model), pattern) for pattern in self.touches):
             raise VitinitError(
                 f"{self.described} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
@@ -130,7 +132,7 @@ class Initializer(Parameters):
 
         Args:
             model: of any kind.
-            plain_logits: whether queries and keys must meet without a norm, which would undo the size of W_q and W_k.
+            plain_logits: as the attribute of this name.
 
         Raises:
             VitinitError: it has none, or some for which no method is made, or not this one.
@@ -204,8 +206,8 @@ def changed_by(
         if name not in own and not any(fnmatch.fnmatchcase(name, pattern) for pattern in initializer.touches):
             raise VitinitError(f"initializer {initializer.name!r} changed {name!r}, which its `touches` does not name")
     tensors = named_tensors(model)
-    of_base = [name for name, _ in model.named_parameters()] if initializer.kind == "base" else []
-    for name in dict.fromkeys((*changed, *of_base)):
+    of_base = dict(model.named_parameters()) if initializer.kind == "base" else {}
+    for name in {**dict.fromkeys(changed), **of_base}:
         if not tensors[name].isfinite().all():
             raise VitinitError(f"initializer {initializer.name!r} left values that are not finite in {name!r}")
     return changed
@@ -264,12 +266,12 @@ def source_hashes(names: Iterable[str]) -> dict[str, str]:
     return {name: source for name in names if (source := _source_hash(get(name)))}
 
 
-def names(kind: Literal["base", "method"] | None = None) -> list[str]:
+def names(kind: Kind | None = None) -> list[str]:
     """Names of all initialisers, or of the bases or the methods alone."""
     return [name for name, cls in REGISTRY.by_name().items() if kind in (None, cls.kind)]
 
 
-def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initializer]:
+def get(name: str, kind: Kind | None = None) -> type[Initializer]:
     """The class behind a name or a dotted path `package.module:Class`.
 
     Raises:
@@ -284,7 +286,7 @@ def get(name: str, kind: Literal["base", "method"] | None = None) -> type[Initia
     return cls
 
 
-def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
+def build(name: str, params: Mapping[Any, Any], kind: Kind | None = None) -> Initializer:
     """An initialiser with checked parameters.
 
     Raises:
@@ -297,7 +299,7 @@ def build(name: str, params: Mapping[Any, Any], kind: Literal["base", "method"] 
         raise explain(error, f"initializer {name!r}", cls) from None
 
 
-def build_named(named: Mapping[Any, Any], kind: Literal["base", "method"] | None = None) -> Initializer:
+def build_named(named: Mapping[Any, Any], kind: Kind | None = None) -> Initializer:
     """`build`, from a mapping with `name` and parameters."""
     return build(named["name"], {key: value for key, value in named.items() if key != "name"}, kind)
 
@@ -307,7 +309,7 @@ class Known:
     """A base or a method."""
 
     name: str
-    kind: Literal["base", "method"]
+    kind: Kind
     parameters: dict[str, Any]
     """Each that has a default, with it."""
     papers: tuple[str, ...]
@@ -329,7 +331,7 @@ class Catalogue(list[Known]):
         return "\n".join(map(str, self))
 
 
-def catalogue(kind: Literal["base", "method"] | None = None) -> Catalogue:
+def catalogue(kind: Kind | None = None) -> Catalogue:
     """All bases and methods, with their parameters and papers; or those of one kind. It prints one after the other.
 
     Installed packages add theirs by the entry point group `vitinit.initializers`.

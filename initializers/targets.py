@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from vitinit.initializers.adapter import TokenGrid
+
 FIXED_OFFSETS = [4, 1, 5, 3, 7, 0, 2, 6, 8]
 """Order of the nine offsets k in arXiv 2505.19985's code: centre, up, right, left, down, corners."""
 
@@ -28,18 +30,18 @@ def head_offsets(kernel_size: int, heads: int, rule: Literal["random", "fixed"],
     return [(cell // kernel_size - kernel_size // 2, cell % kernel_size - kernel_size // 2) for cell in cells]
 
 
-def token_positions(grid: tuple[int, int]) -> Tensor:
+def token_positions(grid: TokenGrid) -> Tensor:
     """(row, column) of every token in row-major order, N x 2, float64."""
     rows, columns = (torch.arange(side, dtype=torch.float64) for side in grid)
     return torch.cartesian_prod(rows, columns)
 
 
-def target_positions(grid: tuple[int, int], offsets: list[Offset]) -> Tensor:
+def target_positions(grid: TokenGrid, offsets: list[Offset]) -> Tensor:
     """(row, column) that each query is to attend to, heads x N x 2, float64; outside the grid it has no target."""
     return token_positions(grid) + torch.tensor(offsets, dtype=torch.float64)[:, None]
 
 
-def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], generator: Generator) -> Tensor:
+def broken(positions_HN2: Tensor, control: Control, grid: TokenGrid, generator: Generator) -> Tensor:
     """The target positions of an impulse matrix, with its pattern broken; heads x N x 2.
 
     - `shuffled_rows`: the rows of H are permuted, by one permutation a head. Each token is a target as often as before.
@@ -60,7 +62,7 @@ def broken(positions_HN2: Tensor, control: Control, grid: tuple[int, int], gener
     return positions_HN2
 
 
-def target_keys(grid: tuple[int, int], positions_HN2: Tensor) -> tuple[Tensor, Tensor]:
+def target_keys(grid: TokenGrid, positions_HN2: Tensor) -> tuple[Tensor, Tensor]:
     """Return for each query whether its target is inside the grid, and its key (0 where it has none), both heads x N.
 
     Tokens are in row-major order; no wrapping, no padding.
@@ -71,7 +73,7 @@ def target_keys(grid: tuple[int, int], positions_HN2: Tensor) -> tuple[Tensor, T
     return inside_HN, torch.where(inside_HN, row_HN * columns + column_HN, 0).long()
 
 
-def target_matrices(grid: tuple[int, int], positions_HN2: Tensor) -> Tensor:
+def target_matrices(grid: TokenGrid, positions_HN2: Tensor) -> Tensor:
     """H: heads x N x N, of layers too; 1 where the key is a query's target, rows of zeros where a query has none."""
     inside_HN, key_HN = target_keys(grid, positions_HN2)
     targets_HNN = torch.zeros(*inside_HN.shape, inside_HN.shape[-1])

@@ -1,12 +1,10 @@
 """A copy of a model to work on: what changed is written into the model at the end, or nothing is."""
 
 import copy
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -30,18 +28,17 @@ WRAPPERS = {
 """Wrappers of models by the name of a base class, with what the user should do."""
 
 
-@dataclass(frozen=True)
-class Meant:
-    """Values that `vitinit.initialize` set on purpose: no warning of `vitinit.check` while they stay as they are."""
+class Meant(NamedTuple):
+    """Tensor that `vitinit.initialize` set on purpose: no warning of `vitinit.check` while it stays as it is."""
 
-    values: dict[str, tuple[Any, ...]]
-    """Fingerprints by name of what base and method changed."""
-    attention: set[str]
-    """Those of W_q and W_k that the method changed."""
-    untrained: set[str]
+    fingerprint: Any
+    attention: bool
+    """True where a method set W_q or W_k."""
+    untrained: bool
 
 
-MEANT: WeakKeyDictionary[nn.Module, Meant] = WeakKeyDictionary()
+MEANT: WeakKeyDictionary[nn.Module, dict[str, Meant]] = WeakKeyDictionary()
+"""By model and name of the tensor, from the last call that set it."""
 
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -49,58 +46,99 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict(chain(model.named_parameters(), model.named_buffers()))
 
 
-def same(a: Tensor, b: Tensor) -> bool:
-    """Return True where two tensors of one size have the same values; NaN equals NaN."""
-    return torch.equal(a, b) or (a.is_floating_point() and torch.allclose(a, b, rtol=0, atol=0, equal_nan=True))
+def bits(tensor: Tensor) -> Tensor:
+    """Return the bits of a tensor as whole numbers, row by row; sums of whole words are ten times as fast as of bytes.
+
+    Unlike numbers, the bits of NaN equal themselves.
+    """
+    flat, rows = tensor.detach().contiguous().flatten(), max(1, len(tensor) if tensor.ndim else 1)
+    eight_bytes = flat.numel() * flat.element_size() % (8 * rows) == 0
+    return flat.view(torch.int64 if eight_bytes else torch.uint8).view(rows, -1)
 
 
-def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
-    """Return shape and sums of the bits over rows and columns: values that change or trade places change it.
+def fingerprint(tensor: Tensor) -> tuple[torch.Size, int]:
+    """Return shape and a hash of the sums of bits over rows and columns: values that trade places change it.
 
     It stands in for a copy of the tensor, which may be large.
     """
-    flat, rows = tensor.detach().contiguous().flatten(), max(1, len(tensor) if tensor.ndim else 1)
-    eight_bytes = flat.numel() * flat.element_size() % (8 * rows) == 0  # sums of whole words are ten times as fast
-    bits_RC = flat.view(torch.int64 if eight_bytes else torch.uint8).view(rows, -1)
-    return tensor.shape, *(tuple(bits_RC.sum(dim, dtype=torch.int64).tolist()) for dim in (0, 1))
+    sums = (bits(tensor).sum(dim, dtype=torch.int64).tolist() for dim in (0, 1))
+    return tensor.shape, hash(tuple(map(tuple, sums)))
 
 
-def fingerprints(model: nn.Module) -> dict[str, tuple[Any, ...]]:
+def fingerprints(model: nn.Module) -> dict[str, tuple[torch.Size, int]]:
     """Return the fingerprint of every parameter and buffer by name."""
     return {name: fingerprint(tensor) for name, tensor in named_tensors(model).items()}
 
 
 @contextmanager
 def scratch(model: nn.Module) -> Iterator[Any]:
-    """Yield a float32 copy; afterwards write what changed into `model`, each tensor rounded once.
+    """Yield a float32 copy to work on, apart from what somebody has set for this thread: autocast, inference mode.
 
-    On any error, be it Ctrl-C, the model is as it was: until the end it is not touched.
+    Activations that modules keep are in it without their graph.
 
     Raises:
-        VitinitError: a model that cannot be copied or written to, or numbers that its types do not hold.
+        VitinitError: a model that cannot be copied or written to, or a default type, which all threads share, that is
+            not float32.
     """
     refuse(model)
-    with usual_settings(model):
-        copied = copy_of(model)
+    if torch.get_default_dtype() != torch.float32:
+        raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
+    own = [value for module in model.modules() for value in vars(module).values()]
+    detached = {id(value): value.detach() for value in own if isinstance(value, Tensor) and value.grad_fn is not None}
+    types = {"cpu", *(tensor.device.type for tensor in named_tensors(model).values())}
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        for device in types:
+            stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        try:
+            copied = copy.deepcopy(model, detached).float()  # type: ignore[arg-type]
+        except Exception as error:  # of anyone's modules
+            why = plain(f"{type(error).__name__}: {error}", 200)
+            raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
         yield copied
-        _write(named_tensors(model), named_tensors(copied))
 
 
-def copy_of(model: nn.Module) -> Any:
-    """Return a float32 copy, in which activations that modules keep are without their graph.
+def differs(tensor: Tensor, new: Tensor) -> bool:
+    """Return True where a tensor of the copy has other bits than that of the model."""
+    return not torch.equal(bits(tensor.to(new.dtype)), bits(new))
+
+
+@torch.no_grad()
+def write(model: nn.Module, copied: nn.Module) -> dict[str, Any]:
+    """Write into the model what differs in its copy, each tensor rounded once; return the fingerprints of parameters.
+
+    On any error, be it Ctrl-C, the model is as it was. Of each tensor that is written the copy gives way to the values
+    of before, so that all takes the memory once.
 
     Raises:
-        VitinitError: something in it cannot be copied.
+        VitinitError: the types of the model do not hold these numbers, or parameters share their memory.
     """
-    own = [value for module in model.modules() for value in vars(module).values()]
-    kept: dict[int, Any] = {
-        id(value): value.detach() for value in own if isinstance(value, Tensor) and value.grad_fn is not None
-    }
+    tensors, new = named_tensors(model), named_tensors(copied)
+    old, written = dict[str, Tensor](), dict[str, Any]()
     try:
-        return copy.deepcopy(model, kept).float()
-    except Exception as error:  # of anyone's modules
-        why = plain(f"{type(error).__name__}: {error}", 200)
-        raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
+        for name, tensor in tensors.items():
+            if differs(tensor, new[name]):
+                value, old[name] = _rounded(name, tensor, new[name]), tensor.detach().clone()
+                tensor.copy_(value)
+                new[name].data = tensor.new_empty(0)
+            if isinstance(tensor, nn.Parameter):
+                written[name] = fingerprint(tensor)
+        for name, expected in written.items():
+            if fingerprint(tensors[name]) != expected:
+                raise VitinitError(
+                    f"{name!r} is another view of numbers of another parameter, as a transposed one: give it memory "
+                    "of its own"
+                )
+    except BaseException as error:
+        for name in reversed(old):
+            with suppress(RuntimeError):
+                tensors[name].copy_(old[name])
+        if isinstance(error, RuntimeError):  # elements of one are the same number in memory, as after expand
+            raise VitinitError(f"a parameter cannot be written to: {error}") from error
+        raise
+    return written
 
 
 def _rounded(name: str, original: Tensor, new: Tensor) -> Tensor:
@@ -113,58 +151,6 @@ def _rounded(name: str, original: Tensor, new: Tensor) -> Tensor:
     return torch.where(new == original.to(new.dtype), original, rounded) if original.dtype == torch.float64 else rounded
 
 
-@torch.no_grad()
-def _write(tensors: dict[str, Tensor], new: dict[str, Tensor]) -> None:
-    """Write what differs, compare, and on any error put everything back: tensors may share their memory.
-
-    Of each tensor that is written the copy gives way to the values of before, so that all takes the memory once.
-    """
-    old: dict[str, Tensor] = {}
-    try:
-        memory = Counter(tensor.untyped_storage().data_ptr() for tensor in tensors.values())
-        expected = {}
-        for name, tensor in tensors.items():
-            if not same(tensor.to(new[name].dtype), new[name]):
-                value, old[name] = _rounded(name, tensor, new[name]), tensor.detach().clone()
-                tensor.copy_(value)
-                new[name].data = tensor.new_empty(0)
-            shared = memory[tensor.untyped_storage().data_ptr()] > 1 or not tensor.is_contiguous()
-            if isinstance(tensor, nn.Parameter) and shared:
-                expected[name] = fingerprint(tensor)
-        for name, held in expected.items():
-            if fingerprint(tensors[name]) != held:
-                raise VitinitError(
-                    f"{name!r} is another view of numbers of another parameter, as a transposed one: give it memory "
-                    "of its own"
-                )
-    except BaseException as error:
-        for name in reversed(old):
-            with suppress(RuntimeError):
-                tensors[name].copy_(old[name])
-        if isinstance(error, RuntimeError):  # elements of one are the same number in memory, as after expand
-            raise VitinitError(f"a parameter cannot be written to: {error}") from error
-        raise
-
-
-@contextmanager
-def usual_settings(model: nn.Module) -> Iterator[None]:
-    """Set aside what somebody has set for this thread: autocast, inference mode, default device.
-
-    Raises:
-        VitinitError: the default type, which all threads share, is not float32.
-    """
-    if torch.get_default_dtype() != torch.float32:
-        raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
-    types = {"cpu", *(tensor.device.type for tensor in named_tensors(model).values())} - {"meta"}
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(False))
-        for device in types:
-            stack.enter_context(torch.autocast(device, enabled=False))
-        if torch.get_default_device().type != "cpu":
-            stack.enter_context(torch.device("cpu"))
-        yield
-
-
 def refuse(model: nn.Module) -> None:
     """Refuse a model whose parameters are not there, or are not what they seem.
 
@@ -175,9 +161,9 @@ def refuse(model: nn.Module) -> None:
         raise VitinitError(f"a model is a torch.nn.Module, not {type(model).__name__}")
     name = type(model).__name__
     for path, module in model.named_modules():
-        kind = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in WRAPPERS), None)
-        if kind:
-            raise VitinitError(f"{f'{name}: {path!r}, a {kind}' if path else name}: {WRAPPERS[kind]}")
+        wrapper = next((parent.__name__ for parent in type(module).__mro__ if parent.__name__ in WRAPPERS), None)
+        if wrapper:
+            raise VitinitError(f"{f'{name}: {path!r}, a {wrapper}' if path else name}: {WRAPPERS[wrapper]}")
         if parametrize.is_parametrized(module) or isinstance(vars(module).get("weight"), Tensor):
             raise VitinitError(
                 f"{name}: the weight of {path!r} is computed from others (a parametrisation, pruning, sharding): "

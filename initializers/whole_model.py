@@ -3,9 +3,8 @@
 import math
 import re
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import ClassVar, Literal, get_args
 
 import torch
@@ -13,7 +12,7 @@ from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import Normal, Rule, resolve
 from vitinit.initializers.adapters import Family, families, layer_scales
-from vitinit.initializers.attention import survey
+from vitinit.initializers.attention import AttentionLayer, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
 from vitinit.initializers.threads import one_thread
@@ -169,29 +168,28 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
     )
 
 
-Own = dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]
-"""Parameters of a module by their names in it, each with its rule."""
-
-
-def _visits(model: nn.Module) -> Iterator[tuple[str, nn.Module, Own]]:
-    """Yield path, module and the parameters of its own that neither a module before has nor an attention layer.
+def _rules(model: nn.Module) -> dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]:
+    """Return every parameter by its name, each once, with its rule.
 
     Layer scales are left out, and W_q, W_k and W_v, which a base sets as one matrix.
     """
-    layers, known = {layer.name: layer for layer in survey(model).layers if not layer.gated}, families(model)
-    done = {id(parameter) for parameter in layer_scales(model)}
-    for path, module in model.named_modules():
-        for part in layers[path].paths.qkv if path in layers else ():
-            done |= {id(resolve(module, part.weight)), id(resolve(module, part.bias))}
-        own: Own = {}
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter.numel() and id(parameter) not in done:
-                if isinstance(module, nn.Linear | Convolution) and name in ("weight", "bias"):
-                    own[name] = parameter, "matrix"
-                else:
-                    own[name] = parameter, _rule_of(f"{path}.{name}".lstrip("."), parameter, module, known)
-                done.add(id(parameter))
-        yield path, module, own
+    known, modules = families(model), dict(model.named_modules())
+    left_out = {id(parameter) for parameter in layer_scales(model)}
+    for layer in _plain_layers(model).values():
+        for part in layer.paths.qkv:
+            left_out |= {id(resolve(layer.module, part.weight)), id(resolve(layer.module, part.bias))}
+    rules: dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]] = {}
+    for name, parameter in model.named_parameters():
+        home, _, last = name.rpartition(".")
+        if parameter.numel() and id(parameter) not in left_out:
+            matrix = isinstance(modules[home], nn.Linear | Convolution) and last in ("weight", "bias")
+            rules[name] = parameter, "matrix" if matrix else _rule_of(name, parameter, modules[home], known)
+    return rules
+
+
+def _plain_layers(model: nn.Module) -> dict[str, AttentionLayer]:
+    """Return attention without gates by its name."""
+    return {layer.name: layer for layer in survey(model).layers if not layer.gated}
 
 
 class WholeModel(Initializer):
@@ -234,12 +232,7 @@ class WholeModel(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
-        unknown = {
-            f"{path}.{name}".lstrip("."): parameter
-            for path, _, own in _visits(model)
-            for name, (parameter, rule) in own.items()
-            if rule is None
-        }
+        unknown = {name: parameter for name, (parameter, rule) in _rules(model).items() if rule is None}
         if unknown and not getattr(model, BY_NAME, False):
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise VitinitError(
@@ -256,9 +249,8 @@ class WholeModel(Initializer):
     def notes(self, model: nn.Module) -> list[str]:
         """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
         fixed = [
-            f"{path}.{name}".lstrip(".")
-            for path, _, own in _visits(model)
-            for name, (parameter, rule) in own.items()
+            name
+            for name, (parameter, rule) in _rules(model).items()
             if rule == "position" and not parameter.requires_grad
         ]
         remark = f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"
@@ -273,13 +265,14 @@ class WholeModel(Initializer):
 
         What no rule covers stays: `check` refuses it, but in a model that a grid has by its name.
         """
-        roles, visits = places(model), list(_visits(model))
-        layers = {layer.name: layer for layer in survey(model).layers if not layer.gated}
+        roles, rules, layers = places(model), _rules(model), _plain_layers(model)
         for embedding in get_args(Embedding):
-            for parameter, rule in chain.from_iterable(own.values() for _, _, own in visits):
+            for parameter, rule in rules.values():
                 if rule == embedding and (parameter.requires_grad or rule != "position"):
                     self.embedding(embedding, parameter, generator)
-        for path, module, own in visits:
+        for path, module in model.named_modules():
+            names = [f"{path}.{name}".lstrip(".") for name in module._parameters]
+            own = {name.rpartition(".")[2]: rules[name] for name in names if name in rules}
             weight, bias = (own[name][0] if name in own else None for name in ("weight", "bias"))
             if isinstance(module, nn.Linear) and not module.in_features and bias is not None:
                 bias.zero_()

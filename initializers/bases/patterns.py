@@ -100,7 +100,7 @@ def hadamard(order: int) -> Tensor:
     """Sylvester's, 2^order x 2^order, of ones and minus ones."""
     matrix = torch.ones(1, 1)
     for _ in range(order):
-        matrix = torch.cat([torch.cat([matrix, matrix], 1), torch.cat([matrix, -matrix], 1)])
+        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
     return matrix
 
 

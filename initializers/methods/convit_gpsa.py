@@ -68,13 +68,7 @@ class ConvitGpsa(Initializer):
         heads = gpsa[0].num_heads
         if self.conv_init and math.isqrt(heads) ** 2 != heads:
             raise VitinitError(f"method 'convit_gpsa' needs a square number of heads (4, 9, 16, ...), not {heads}")
-
-        rows, columns = token_grid(model)
-        if rows != columns:
-            raise VitinitError(
-                f"method 'convit_gpsa': timm's ConViT takes its tokens for a square, and these are {rows} x {columns}; "
-                "choose square images"
-            )
+        token_grid(model)
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude the gates, or all of the GPSA layers, from training, as the switches say."""

@@ -108,12 +108,12 @@ class Impulse(Initializer):
         layers, grid = attention_layers(model), token_grid(model)
         heads, features, _ = layers[0].query_HdD.shape
         later = self.pseudo_input_later or self.pseudo_input
-        kinds = [self.pseudo_input]  # of every solution; the last one serves all layers without one of their own
+        names = [self.pseudo_input]  # of every solution; the last one serves all layers without one of their own
         if self.per_layer:
-            kinds += [later] * (len(layers) - 1)
+            names += [later] * (len(layers) - 1)
         elif later != self.pseudo_input and len(layers) > 1:
-            kinds.append(later)
-        count = kinds.count("images")
+            names.append(later)
+        count = names.count("images")
         images = iter(job.images(count, "method 'impulse': pseudo-input 'images'").split(1) if count else ())
         position_embedding(model, class_row=True).mul_(self.position_scale)
         embedding_ND = position_embedding(model)
@@ -124,30 +124,27 @@ class Impulse(Initializer):
             )
 
         # what came first is drawn first: parameters that came later change none of these numbers
-        positions_L: list[Tensor] = []
-        draws: list[Tensor] = []
-        for _ in kinds:
+        positions, draws = list[Tensor](), list[Tensor]()
+        for _ in names:
             offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
-            positions_L.append(target_positions(grid, offsets))
+            positions.append(target_positions(grid, offsets))
             draws.append(self.solver.draw(embedding_ND, heads, features, generator))
-        draws_L = torch.stack(draws)
         positions_LHN2 = torch.stack(
-            [broken(positions_HN2, self.control, grid, generator) for positions_HN2 in positions_L]
+            [broken(positions_HN2, self.control, grid, generator) for positions_HN2 in positions]
         )
-        pseudo_L = [made_up(kind, embedding_ND, generator) if kind != "images" else None for kind in kinds]
+        pseudo_L = [made_up(name, embedding_ND, generator) if name != "images" else None for name in names]
         if self.value_proj != "none":
             mimetic = Mimetic(parts="vo", noise="normal" if self.value_proj == "mimetic" else "uniform")
             mimetic.apply(model, generator, job)
 
-        batches = [range(len(kinds))] if set(kinds) == {"position"} else [range(i, i + 1) for i in range(len(kinds))]
-        solutions = [min(index, len(kinds) - 1) for index in range(len(layers))]
-        for batch in batches:
-            pseudo_ND = pseudo_L[batch.start]
+        solutions = [min(index, len(names) - 1) for index in range(len(layers))]
+        at_once = len(names) if set(names) == {"position"} else 1
+        for first in range(0, len(names), at_once):
+            chosen = slice(first, first + at_once)
+            pseudo_ND = pseudo_L[first]
             if pseudo_ND is None:
-                pseudo_ND = attention_input(model, next(images), batch.start)[0]
-            pseudo_L[batch.start] = pseudo_ND
-            chosen = slice(batch.start, batch.stop)
-            problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], draws_L[chosen])
+                pseudo_ND = pseudo_L[first] = attention_input(model, next(images), first)[0]
+            problem = Problem(pseudo_ND, grid, features, positions_LHN2[chosen], torch.stack(draws[chosen]))
             query_LHdD, key_LHdD = self.solver.solve(problem, job)
             if self.weight_norm is not None:
                 query_LHdD, key_LHdD = (
@@ -155,7 +152,7 @@ class Impulse(Initializer):
                     for weight in (query_LHdD, key_LHdD)
                 )
             for layer, solution in zip(layers, solutions, strict=True):
-                if solution in batch:
-                    layer.query_HdD.copy_(query_LHdD[solution - batch.start])
-                    layer.key_HdD.copy_(key_LHdD[solution - batch.start])
+                if first <= solution < first + at_once:
+                    layer.query_HdD.copy_(query_LHdD[solution - first])
+                    layer.key_HdD.copy_(key_LHdD[solution - first])
         return Aim(target_matrices(grid, positions_LHN2)[solutions], pseudo_L[0])

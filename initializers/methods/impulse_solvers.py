@@ -8,6 +8,7 @@ import torch
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
+from vitinit.initializers.adapter import TokenGrid
 from vitinit.initializers.registry import Job, Parameters
 from vitinit.initializers.targets import target_keys, target_matrices, token_positions
 from vitinit.initializers.threads import one_thread
@@ -19,7 +20,7 @@ class Problem:
 
     pseudo_ND: Tensor
     """The pseudo-input; solutions are of its type and on its device."""
-    grid: tuple[int, int]
+    grid: TokenGrid
     """Rows and columns of the N tokens."""
     features: int
     """Features of a head, d."""
@@ -84,13 +85,18 @@ class Gradient(Parameters):
                 job.progress(step, self.steps)
             both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
             query_Xrd, key_Xrd = both_2Xrd
-            logits_XNN = _spread(scale * query_Xrd @ key_Xrd.mT, basis_Nr)
+            logits_XNN = scale * query_Xrd @ key_Xrd.mT
+            if basis_Nr is not None:
+                logits_XNN = ((basis_Nr @ logits_XNN).flatten(0, 1) @ basis_Nr.T).view(-1, tokens, tokens)
             torch.softmax(logits_XNN, -1, out=attention_XNN)
             on_target_XN1 = attention_XNN.gather(-1, target_XN1).mul_(has_target_XN1)
             shift_XN1 = torch.linalg.vector_norm(attention_XNN, dim=-1, keepdim=True).square_().sub_(on_target_XN1)
             torch.sub(attention_XNN, shift_XN1, out=logits_XNN).mul_(attention_XNN)  # from here on their gradient
             logits_XNN.scatter_add_(-1, target_XN1, on_target_XN1.neg_())
-            inner_Xrr = _gather(logits_XNN, basis_Nr).mul_(constant)
+            inner_Xrr = logits_XNN
+            if basis_Nr is not None:
+                inner_Xrr = basis_Nr.T @ (logits_XNN.flatten(0, 1) @ basis_Nr).view(heads_X, tokens, rank)
+            inner_Xrr.mul_(constant)
             gradient_r2Xd[:, 0] = (inner_Xrr @ key_Xrd).transpose(0, 1)
             gradient_r2Xd[:, 1] = (inner_Xrr.mT @ query_Xrd).transpose(0, 1)
             torch.mm(pseudo_rD.T, gradient_r2Xd.view(rank, -1), out=gradient_DW)
@@ -112,20 +118,6 @@ def _factors(pseudo_ND: Tensor) -> tuple[Tensor | None, Tensor]:
     if 2 * basis_Nr.shape[1] >= len(pseudo):
         return None, pseudo_ND
     return basis_Nr.to(pseudo_ND), (basis_Nr.T @ pseudo).to(pseudo_ND)
-
-
-def _spread(inner_Xrr: Tensor, basis_Nr: Tensor | None) -> Tensor:
-    """B M B^T for every M, X x N x N."""
-    if basis_Nr is None:
-        return inner_Xrr
-    return ((basis_Nr @ inner_Xrr).flatten(0, 1) @ basis_Nr.T).view(-1, len(basis_Nr), len(basis_Nr))
-
-
-def _gather(outer_XNN: Tensor, basis_Nr: Tensor | None) -> Tensor:
-    """B^T G B for every G, X x r x r."""
-    if basis_Nr is None:
-        return outer_XNN
-    return basis_Nr.T @ (outer_XNN.flatten(0, 1) @ basis_Nr).view(len(outer_XNN), *basis_Nr.shape)
 
 
 class Svd(Parameters):

@@ -1,10 +1,8 @@
 """Method `placebo`: another method without its pattern."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field, field_validator
@@ -102,7 +100,7 @@ class Placebo(Initializer):
         with one_thread():
             for weight in weights:
                 value_HXX = weight.view.flatten(2).cpu().double()
-                weight.view.copy_(treat(value_HXX, weight.turns, generator).view(weight.view.shape))
+                weight.view.copy_(treat(value_HXX, weight.part, generator).view(weight.view.shape))
         if all(torch.equal(weight.view, old) for weight, old in zip(weights, of_method, strict=True)):
             raise VitinitError(
                 f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
@@ -113,55 +111,51 @@ class Placebo(Initializer):
         return aim
 
 
-@dataclass(frozen=True)
-class _Weight:
+class _Weight(NamedTuple):
     """A weight of two or more dimensions: matrices of heads, or one matrix of (out, rest)."""
 
-    label: str
-    """In the record."""
-    tensor: str
+    name: str
     """The parameter that it is part of."""
+    part: str
+    """One of W_q, W_k, W_v and W_proj, or empty."""
     view: Tensor
     """Heads (1 where it is not a matter of heads) x rows x columns, which may be several dimensions."""
-    turns: str = "right"
-    """By what it is rotated: each head by a matrix of its own from the right, or all by one from the right or left."""
 
 
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
     weights: list[_Weight] = []
     for layer in survey(model).layers:
-        value_HdD = layer.value_DD.unflatten(0, (layer.heads, -1))
-        proj_HDd = layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1)
-        for part, index, view, turns in (
-            ("query", "q", layer.query_HdD, "each"),
-            ("key", "k", layer.key_HdD, "each"),
-            ("value", "v", value_HdD, "right"),
-            ("proj", "proj", proj_HDd, "left"),
-        ):
-            weights.append(_Weight(f"{layer.name}: W_{index}", layer.names_of(part)[0], view, turns))
-    known = {position_name(model), *(weight.tensor for weight in weights)}
+        views = {
+            "query": layer.query_HdD,
+            "key": layer.key_HdD,
+            "value": layer.value_DD.unflatten(0, (layer.heads, -1)),
+            "proj": layer.proj_DD.unflatten(1, (layer.heads, -1)).transpose(0, 1),
+        }
+        weights += [_Weight(layer.names_of(part)[0], part, view) for part, view in views.items()]
+    known = {position_name(model), *(weight.name for weight in weights)}
     for name, tensor in named_tensors(model).items():
         if name.endswith("weight") and tensor.ndim > 1 and name not in known:
-            weights.append(_Weight(name, name, tensor[None]))
+            weights.append(_Weight(name, "", tensor[None]))
     return weights
 
 
-def _rotated(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
+def _rotated(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
+    """Rotate W_q and W_k from the right, each head by a matrix of its own; all else by one, W_proj from the left."""
     heads, rows, columns = value_HXX.shape
-    if turns == "left":
+    if part == "proj":
         return orthogonal(rows, generator) @ value_HXX
-    count = heads if turns == "each" else 1
+    count = heads if part in ("query", "key") else 1
     return value_HXX @ torch.stack([orthogonal(columns, generator) for _ in range(count)])
 
 
-def _gaussian(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
+def _gaussian(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (matrix.norm(dim=(1, 2), keepdim=True) for matrix in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
 
 
-def _shuffled(value_HXX: Tensor, turns: str, generator: Generator) -> Tensor:
+def _shuffled(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
     order_HE = torch.rand(len(value_HXX), value_HXX[0].numel(), dtype=torch.float64, generator=generator).argsort(1)
     return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
 
@@ -171,9 +165,8 @@ TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffle
 
 
 def orthogonal(size: int, generator: Generator) -> Tensor:
-    """A random orthogonal matrix, uniform (Haar), float64: Q of a Gaussian, R's diagonal made positive."""
-    q, r = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))
-    return q * r.diagonal().sign()
+    """A random orthogonal matrix, uniform (Haar), float64."""
+    return nn.init.orthogonal_(torch.empty(size, size, dtype=torch.float64), generator=generator)
 
 
 def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]) -> None:
@@ -183,15 +176,20 @@ def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weigh
     """
 
     def scale(layer: AttentionLayer, target: float, tokens: int, _: Any, inputs: tuple[Any, ...], named: Any) -> None:
-        views = [w.view for w in weights if w.label in (f"{layer.name}: W_q", f"{layer.name}: W_k")]
-        starts = [view.clone() for view in views]
-
-        def entropy(scale: float) -> float:
+        names = layer.names_of("query", "key")
+        views = [weight.view for weight in weights if weight.name in names and weight.part in ("query", "key")]
+        starts, low, high, factor = [view.clone() for view in views], 0.0, math.inf, 1.0
+        close = max(CLOSE * min(target, math.log(tokens) - target), ROUNDING * target)
+        # bisection: attention is flattest at 0, and its entropy falls as the scale rises
+        for trial in range(TRIALS if views else 1):
+            if trial:
+                factor = 2 * low if high == math.inf else (low + high) / 2
             for view, start in zip(views, starts, strict=True):
-                view.copy_(scale * start)
-            return float(entropies(between_tokens(layer.attention(*inputs, **named), tokens)).mean())
-
-        reached = _solved(entropy, target, math.log(tokens), TRIALS if views else 1)
+                view.copy_(factor * start)
+            reached = float(entropies(between_tokens(layer.attention(*inputs, **named), tokens)).mean())
+            if abs(reached - target) <= close:
+                break
+            low, high = (factor, high) if reached > target else (low, factor)
         if not abs(reached - target) <= ENOUGH * target:  # NaN where softmax has rounded every share but one to 0
             raise VitinitError(
                 f"method 'placebo': keep 'entropy' cannot be had in {layer.name}, where mean attention entropy is "
@@ -207,20 +205,3 @@ def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weigh
     ]
     with evaluated(model, hooks):
         model(images_BCHW)
-
-
-def _solved(entropy: Callable[[float], float], target: float, uniform: float, trials: int) -> float:
-    """The entropy, close to the target, at the scale that was asked for last.
-
-    Bisection: attention is flattest at 0, and its entropy falls as the scale rises.
-    """
-    close = max(CLOSE * min(target, uniform - target), ROUNDING * target)
-    low, high, scale = 0.0, math.inf, 1.0
-    for trial in range(trials):
-        if trial:
-            scale = 2 * low if high == math.inf else (low + high) / 2
-        reached = entropy(scale)
-        if abs(reached - target) <= close:
-            break
-        low, high = (scale, high) if reached > target else (low, scale)
-    return reached

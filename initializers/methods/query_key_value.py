@@ -25,11 +25,9 @@ class ZeroQuery(Initializer):
 
     name = "zero_query"
     sets = ("query", "query_bias")
+    plain_logits = True
+    """Normalised queries are no zeros where W_q nearly is: its gradient would be huge."""
     deterministic = True
-
-    def check(self, model: nn.Module) -> None:
-        """Refuse normalised queries, which are no zeros where W_q nearly is: its gradient would be huge."""
-        self.attention_of(model, plain_logits=True)
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Clear W_q and its bias in every attention layer."""
@@ -56,13 +54,14 @@ class CriticalScale(Initializer):
 
     name = "critical_scale"
     sets = ("query", "key")
+    plain_logits = True
 
     beta: PositiveFloat = 1.0
     """Standard deviation of the logits in units of sqrt(ln N)."""
 
     def check(self, model: nn.Module) -> None:
         """Refuse normalised queries and keys, whose logits do not depend on W_q and W_k's size, and unknown grids."""
-        self.attention_of(model, plain_logits=True)
+        super().check(model)
         seen_grids(model)
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
@@ -85,12 +84,8 @@ class Conditioned(Initializer):
     """
 
     name = "conditioned"
-
     sets = ("query", "key", "value")
-
-    def check(self, model: nn.Module) -> None:
-        """Refuse normalised queries and keys."""
-        self.attention_of(model, plain_logits=True)
+    plain_logits = True
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Overwrite W_q and W_k, and W_v of every attention layer."""

@@ -236,6 +236,16 @@ def test_what_is_ill_is_found_with_its_numbers(change: Change, key: str, said: s
     assert all(f"usually helps: {one.mend}" in str(report) for one in report.findings)
 
 
+def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor() -> None:
+    model = sound(init_values=0.1)
+    vitinit.initialize(model, "mimetic", alpha_qk=3.0, beta_qk=3.0)
+    vitinit.initialize(model, layer_scale=0.5)
+    assert vitinit.check(model, images()).sound
+    model.blocks[1].attn.qkv.weight.data[:96] *= 40  # each query attends to one key
+    (finding,) = vitinit.check(model, images()).findings
+    assert (finding.key, finding.where) == ("attention-too-sharp", "blocks.1")
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_is_healthy_gets_no_warning(name: str) -> None:
     model = sound()

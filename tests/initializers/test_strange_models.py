@@ -58,6 +58,9 @@ def test_a_student_and_its_teacher_stay_equal() -> None:
     online = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(9, 3))
     refused(nn.ModuleDict({"online": online, "target": copy.deepcopy(online)}), "'online', 'target'", **BASE)
     vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
+    towers = nn.ModuleDict({"image": tiny(), "text": tiny()})
+    for _ in range(2):  # which the first call makes equal
+        vitinit.initialize(towers, base="zero")
 
 
 def test_an_empty_buffer_and_whole_numbers_are_no_trouble() -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import CONVIT, applied, model
+import zoo
+from small_models import CONVIT, applied, model, refused
 from timm.models.convit import GPSA
 
 import vitinit
@@ -54,3 +55,10 @@ def test_switches_of_table_3_change_and_freeze_what_they_name_and_nothing_else(
     assert {change.name for change in report.changes} == {"cls_token", *changed}
     assert set(report.untrained) == untrained
     assert m.blocks[1].attn.gating_param.any() != ("gate" in switches)
+
+
+def test_neighbours_are_counted_as_in_a_square_so_that_other_images_are_refused() -> None:
+    wide = zoo.timm("convit.ConVit", **{**zoo.SMALL, "img_size": (32, 64), "embed_dim": 12})()
+    for method in ("convit_gpsa", "impulse"):
+        refused(wide, "takes its tokens for a square, and these are 4 x 8$", method, base="trunc_normal")
+    vitinit.initialize(wide, "mimetic", base="trunc_normal")
