@@ -153,34 +153,31 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
     """
     if batch is not None and not (isinstance(batch, Tensor) and batch.ndim == 4 and len(batch)):
         raise VitinitError("batch must be a tensor of images, B x C x H x W, B at least 1")
-    with scratch(model) as copied, torch.enable_grad():
-        devices = {parameter.device for parameter in copied.parameters() if parameter.is_cuda}
-        with torch.random.fork_rng(devices=devices):
-            now, meant = fingerprints(model), MEANT.get(model, {})
-            meant = {name: mark for name, mark in meant.items() if now.get(name) == mark.fingerprint}
-            return _check(copied.eval(), meant, batch, image_size)
-
-
-def _check(model: Any, meant: dict[str, Meant], images: Tensor | None, size: int | None) -> Check:
-    images_BCHW = _drawn_images(model, size) if images is None else images[:GIVEN].detach().float()
-    random = " random" if images is None else ""
-    described = f"{len(images_BCHW)}{random} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
-    images_BCHW = images_BCHW.to(next(model.parameters(), images_BCHW).device)
-    logits, tokens, softmaxes = _watched(_of_batch_statistics(model), images_BCHW)
-    classes, heads = logits.shape[1], classifiers(model)
-    labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
-    loss = float(F.cross_entropy(logits, labels_B))
-    warnings = [*_tensors(model, heads, meant), *_norms(model), *_streams(tokens), *_attention(softmaxes, meant)]
-    if heads or not math.isfinite(loss):
-        warnings += _loss(logits, loss)
-    _stand_in(model)
-    again = _run(_of_batch_statistics(model), images_BCHW)
-    if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ALIKE):
-        warnings.append(("output-alike", "output", "it is the same for all images"))
-    if again.requires_grad:
-        F.cross_entropy(again, labels_B).backward()
-    if math.isfinite(loss):
-        warnings += [*_gradients(model), *_dependences(model.eval(), images_BCHW)]
+    with (
+        scratch(model) as copied,
+        torch.random.fork_rng(devices={parameter.device for parameter in copied.parameters() if parameter.is_cuda}),
+        torch.enable_grad(),
+    ):
+        marks, now = MEANT.get(model, {}), fingerprints(model)
+        meant = {name: mark for name, mark in marks.items() if now.get(name) == mark.fingerprint}
+        images_BCHW = _drawn_images(copied, image_size) if batch is None else batch[:GIVEN].detach().float()
+        images_BCHW = images_BCHW.to(next(copied.parameters(), images_BCHW).device)
+        logits, tokens, softmaxes = _watched(_of_batch_statistics(copied), images_BCHW)
+        classes, heads = logits.shape[1], classifiers(copied)
+        labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
+        loss = float(F.cross_entropy(logits, labels_B))
+        warnings = [*_tensors(copied, heads, meant), *_norms(copied), *_streams(tokens)]
+        if heads or not math.isfinite(loss):
+            warnings += _loss(logits, loss)
+        warnings += _attention(softmaxes, meant)
+        _stand_in(copied)
+        again = _run(_of_batch_statistics(copied), images_BCHW)
+        if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ALIKE):
+            warnings.append(("output-alike", "output", "it is the same for all images"))
+        if again.requires_grad:
+            F.cross_entropy(again, labels_B).backward()
+        if math.isfinite(loss):
+            warnings += [*_gradients(copied), *_dependences(copied.eval(), images_BCHW)]
     places: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for key, where, what in warnings:
         places[key].append((where, what))
@@ -188,7 +185,8 @@ def _check(model: Any, meant: dict[str, Meant], images: Tensor | None, size: int
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    return Check(type(model).__name__, described, classes, loss, findings)
+    random, size = " random" if batch is None else "", " x ".join(map(str, images_BCHW.shape[1:]))
+    return Check(type(model).__name__, f"{len(images_BCHW)}{random} images of {size}", classes, loss, findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------

@@ -143,10 +143,10 @@ def _weights(model: nn.Module) -> list[_Weight]:
 def _rotated(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
     """Rotate W_q and W_k from the right, each head by a matrix of its own; all else by one, W_proj from the left."""
     heads, rows, columns = value_HXX.shape
-    if part == "proj":
-        return orthogonal(rows, generator) @ value_HXX
-    count = heads if part in ("query", "key") else 1
-    return value_HXX @ torch.stack([orthogonal(columns, generator) for _ in range(count)])
+    size, count = rows if part == "proj" else columns, heads if part in ("query", "key") else 1
+    empty_CXX = torch.empty(count, size, size, dtype=torch.float64)
+    turns_CXX = torch.stack([nn.init.orthogonal_(empty_XX, generator=generator) for empty_XX in empty_CXX])
+    return turns_CXX[0] @ value_HXX if part == "proj" else value_HXX @ turns_CXX
 
 
 def _gaussian(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
@@ -162,11 +162,6 @@ def _shuffled(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
 
 TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffled")}
 """Treatment of a weight and the word for it, by what is kept; for the others it is drawn from a Gaussian."""
-
-
-def orthogonal(size: int, generator: Generator) -> Tensor:
-    """A random orthogonal matrix, uniform (Haar), float64."""
-    return nn.init.orthogonal_(torch.empty(size, size, dtype=torch.float64), generator=generator)
 
 
 def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]) -> None:

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from small_models import VIT, VIT_TOKEN, f64, images, model, qkv_rows, streams
 
 from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.diagnostics import measured
-from vitinit.initializers.methods.placebo import orthogonal
 from vitinit.initializers.registry import Job
 
 MIMETIC = {"name": "mimetic"}
@@ -54,15 +52,6 @@ def test_spectra_stay_and_the_weights_go(of: dict[str, Any]) -> None:
     assert_same_spectrum(np.swapaxes(q, 1, 2) @ k, np.swapaxes(rq, 1, 2) @ rk)
     assert_same_spectrum(p @ v, rp @ rv)
     assert_same_spectrum((p @ v).sum(0), (rp @ rv).sum(0))  # the value path of the layer
-
-
-def test_a_random_orthogonal_matrix_is_orthogonal_and_uniform() -> None:
-    """Haar: E[Q_ij] = 0 and E[Q_ij^2] = 1/n for every entry; without the sign rule the diagonal would be negative."""
-    g = torch.Generator().manual_seed(0)
-    drawn = np.stack([orthogonal(3, g).numpy() for _ in range(4000)])
-    assert np.abs(drawn @ np.swapaxes(drawn, 1, 2) - np.eye(3)).max() < 1e-12
-    assert np.abs(drawn.mean(0)).max() < 5 * math.sqrt(1 / 3 / 4000)
-    assert np.abs((drawn**2).mean(0) - 1 / 3).max() < 5 * math.sqrt(0.2 / 4000)
 
 
 @METHODS
