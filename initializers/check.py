@@ -295,7 +295,7 @@ def _stand_in(model: nn.Module) -> None:
 
     Norms scale branches where several are zero.
     """
-    generator, norms = stream(0, "check/zeros"), list[Tensor]()
+    generator, norms = stream(0, "check/zeros"), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
         module = model.get_submodule(name.rpartition(".")[0])
         if not parameter.requires_grad or name.endswith("bias") or parameter.any():

@@ -93,7 +93,7 @@ def scratch(model: nn.Module) -> Iterator[Any]:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         try:
-            copied = copy.deepcopy(model, detached).float()  # type: ignore[arg-type]
+            copied = copy.deepcopy(model, detached).float()
         except Exception as error:  # of anyone's modules
             why = plain(f"{type(error).__name__}: {error}", 200)
             raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
