@@ -7,15 +7,15 @@ which a row diverged at any seed is out of that row's choice. It is the same for
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from vitinit.analysis import command, frame
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
-from vitinit.initializers.errors import VitinitError, guarded
+from vitinit.initializers.errors import VitinitError
 
 Value = tuple[Any, ...]
 """Values of the chosen fields, in their order."""
@@ -131,15 +131,17 @@ def lines(study: frame.Study) -> list[str]:
     return [line.rstrip() for line in text.splitlines()]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    description = "Choose a setting for each row on validation images."
-    parser = argparse.ArgumentParser(prog="python -m vitinit.analysis.choose", description=description)
-    parser.add_argument("study", metavar="STUDY", help="a tuning study: rows at several values, evaluated on val")
-    command.takes_results(parser)
-    args = parser.parse_args(arguments)
-    return guarded(lambda: command.say(lines(frame.load(args.results, args.study))))
+def run(
+    study: Annotated[
+        str, typer.Argument(metavar="STUDY", help="A tuning study: rows at several values, evaluated on val.")
+    ],
+    results: command.ResultsOption = None,
+) -> None:
+    """Choose a setting for each row of a tuning study on validation images."""
+    command.say(lines(frame.load(results, study)))
 
+
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,51 +1,57 @@
-"""Options of this package's command lines, and errors as one line."""
+"""Options that the commands of this package share, and errors as one line."""
 
 from __future__ import annotations
 
-import argparse
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.initializers.errors import BrokenFile, VitinitError, forgiving_terminal, located, os_errors
+from vitinit.initializers.errors import BrokenFile, VitinitError, guarded, located, os_errors
+
+ResultsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="Folder with records; may be repeated. Default: results/local, if empty results/reference.",
+    ),
+]
+StudyOption = Annotated[str | None, typer.Option("--study", metavar="NAME", help="This study alone. Default: all.")]
+BaselineOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ROW", help="Row to compare with. Default: each method's own base (same base and model, no method)."
+    ),
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder to write to. Default: the study's; for results/reference, below results/local/reference.",
+    ),
+]
 
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
 
 
-def parser(module: str, description: str, out: str) -> argparse.ArgumentParser:
-    """The options that every command of this package takes.
+def main_of(run: Callable[..., None]) -> Callable[..., int]:
+    """Return a command line of one command, for `python -m vitinit.analysis.NAME`; it returns the exit code."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(run)
 
-    Args:
-        module: What is called with `python -m`.
-        description: Its first sentence.
-        out: The folder, or the file, that is written by default in the folder of a study.
-    """
-    forgiving_terminal()  # before any help is printed
-    result = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    takes_results(result)
-    result.add_argument("--study", metavar="NAME", help="this study only (default: all that are found)")
-    result.add_argument(
-        "--baseline",
-        metavar="ROW",
-        help="row to compare with (default: each method's own base, that is the same base and model without a method)",
-    )
-    where = f"{out} in the study's folder; for studies of results/reference, below results/local/reference"
-    result.add_argument("--out", type=Path, metavar="DIR", help=f"folder to write to (default: {where})")
-    return result
+    def main(arguments: Sequence[str] | None = None) -> int:
+        try:
+            return guarded(lambda: app(arguments))
+        except SystemExit as end:
+            return int(end.code or 0)
 
-
-def takes_results(of: argparse.ArgumentParser) -> None:
-    """The option `--results`."""
-    of.add_argument(
-        "--results",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help="folders with records (default: results/local when it holds records, otherwise results/reference)",
-    )
+    return main
 
 
 def say(lines: Iterable[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
 from vitinit.analysis.text import one_line
-from vitinit.initializers.errors import VitinitError, guarded
+from vitinit.initializers.errors import VitinitError
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy")
@@ -39,14 +38,13 @@ MOST_BYTES = 1_400_000
 """Limit of the figures of a page."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line."""
-    description = "Write an HTML page for each study, with its answer, tables, figures and limits, and an index."
-    args = command.parser("vitinit.analysis.report", description, FILE).parse_args(arguments)
-    return guarded(lambda: _run(args.results, args.study, args.baseline, args.out))
-
-
-def _run(results: list[Path] | None, name: str | None, baseline: str | None, out: Path | None) -> None:
+def run(
+    results: command.ResultsOption = None,
+    name: command.StudyOption = None,
+    baseline: command.BaselineOption = None,
+    out: command.OutOption = None,
+) -> None:
+    """Write an HTML page for each study, with its answer, tables, figures and limits, and an index."""
     studies = finished(results, name, baseline)
     broken: list[VitinitError] = []
     pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
@@ -129,6 +127,8 @@ def _inline(text: str) -> Markup:
         html = re.sub(pattern, rf"<{tag}>\1</{tag}>", html)
     return Markup(re.sub(r"\\([^\w\s])", r"\1", html))
 
+
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -6,21 +6,22 @@ look is taken once, and no answer changes afterwards.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from scipy.special import stdtrit
 
 from vitinit.analysis import board, command, comparison, frame, stats
 from vitinit.analysis.tables.render import template
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import DETECTABLE, Comparison, Look, Looks
-from vitinit.initializers.errors import VitinitError, guarded
+from vitinit.initializers.errors import VitinitError
 
 
 @dataclass(frozen=True)
@@ -126,28 +127,26 @@ def _detectable(its: Comparison, n: int) -> float:
     return DETECTABLE * (its.high - its.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vitinit.analysis.standing", description="Where a ranked method stands."
-    )
-    parser.add_argument("study", metavar="STUDY", help="of vitinit rank")
-    command.takes_results(parser)
-    parser.add_argument("--beside", type=Path, nargs="*", default=[], metavar="DIR", help="studies to stand beside")
-    return guarded(lambda: _run(parser.parse_args(arguments)))
-
-
-def _run(args: argparse.Namespace) -> None:
-    study = frame.load(args.results, args.study)
+def run(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study of vitinit rank.")],
+    results: command.ResultsOption = None,
+    beside: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", help="Study to stand beside; may be repeated.")
+    ] = None,
+) -> None:
+    """Print where a ranked method stands."""
+    study = frame.load(results, name)
     folder = study.folders[0] / study.name
     if (plan := looks.read(folder)) is None:
         raise VitinitError(f"{folder}: holds no {looks.LOOKS}, the plan that vitinit rank writes before its first run")
     found = standing(study, plan)
     if found.looks != plan:
         looks.write(folder, found.looks)
-    beside = [frame.load([one.parent], one.name) for one in args.beside if one.is_dir()]
-    command.say(lines(found, study, beside))
+    others = [frame.load([other.parent], other.name) for other in beside or () if other.is_dir()]
+    command.say(lines(found, study, others))
 
+
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

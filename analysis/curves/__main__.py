@@ -1,17 +1,15 @@
-"""Draw attention, gates and representations over epochs, as PDF and PNG: `python -m analysis.curves`."""
+"""Draw attention, gates and representations over epochs as PDF and PNG: `python -m analysis.curves`."""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
 
+from vitinit.analysis import command
 from vitinit.analysis.curves.registry import CURVES
-from vitinit.analysis.figures import drawing
+from vitinit.analysis.figures.drawing import command_of
 
-main = partial(
-    drawing.main, CURVES, "Draw what attention, gates and representations do over epochs, from records, as PDF and PNG."
-)
-"""The command line."""
+run = command_of(CURVES, "Draw attention, gates and representations over epochs as PDF and PNG.")
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,15 +1,15 @@
-"""Figures from records as PDF and PNG: `python -m analysis.figures`."""
+"""Draw figures of records as PDF and PNG: `python -m analysis.figures`."""
 
 from __future__ import annotations
 
 import sys
-from functools import partial
 
-from vitinit.analysis.figures import drawing
+from vitinit.analysis import command
+from vitinit.analysis.figures.drawing import command_of
 from vitinit.analysis.figures.registry import FIGURES
 
-main = partial(drawing.main, FIGURES, "Draw figures from records as PDF and PNG.")
-"""The command line."""
+run = command_of(FIGURES, "Draw figures of records as PDF and PNG.")
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,9 +1,12 @@
-"""The command line that draws figures: a name for each, files for what can be drawn, a reason for what cannot."""
+"""The commands that draw figures: files for what can be drawn, a reason for what cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from vitinit.analysis import command
 from vitinit.analysis.figures import style
@@ -11,7 +14,7 @@ from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
 from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError, guarded
+from vitinit.initializers.errors import VitinitError
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -40,45 +43,41 @@ def drawn(
             broken.append(error)
 
 
-def main(drawings: Drawings, description: str, arguments: Sequence[str] | None = None) -> int:
-    """The command line.
+def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
+    """Return the command that draws what the files of one folder register, with the first sentence of its help."""
+    folder = drawings.packages[0].rpartition(".")[2]
 
-    Args:
-        drawings: Those of the package that is called with `python -m`.
-        description: The first sentence of its help.
-        arguments: Default: the process's.
-    """
-    return guarded(lambda: _run(drawings, description, arguments))
+    def run(
+        results: command.ResultsOption = None,
+        name: command.StudyOption = None,
+        baseline: command.BaselineOption = None,
+        out: command.OutOption = None,
+        figure: Annotated[
+            str | None, typer.Option(metavar="NAME", help="This alone, such as accuracy or gating. Default: all.")
+        ] = None,
+        metric: Annotated[
+            str | None,
+            typer.Option(metavar="NAME", help="In place of the study's own, such as top5 (drawn in figures-top5)."),
+        ] = None,
+        width: Annotated[float, typer.Option(metavar="INCHES", help="Width of a figure.")] = style.WIDTH,
+        font: Annotated[float, typer.Option(metavar="POINTS", help="Size of the text.")] = 8,
+    ) -> None:
+        studies = finished(results, name, baseline)
+        style.set_defaults(width, font)
+        chosen = [drawings.get(figure)] if figure else drawings.entries()
+        broken: list[VitinitError] = []
+        place, alone = f"{folder}-{metric}" if metric else folder, len(studies) == 1
+        for study in studies:
+            target = command.folder(study.out(out, place, alone))
+            shown, files, said = study.by(metric) if metric else study, 0, list[str]()
+            for drawing, figures in drawn(chosen, shown, baseline, broken):
+                for file, grid in figures.items():
+                    style.save(grid, target, file)
+                files += len(figures)
+                if not figures and (alone or figure):
+                    said.append(f"  not drawn: {drawing.name}: {drawing.why_none}")
+            command.say([f"Study {study.name}: {count(files, 'figure')} in {target}", *said])
+        command.refuse(broken)
 
-
-def _run(drawings: Drawings, description: str, arguments: Sequence[str] | None) -> None:
-    package, chosen = drawings.packages[0], drawings.entries()
-    folder = package.rpartition(".")[2]
-    parser = command.parser(package, description, folder)
-    names = [drawing.name for drawing in chosen]
-    parser.add_argument("--figure", metavar="NAME", choices=names, help="one of %(choices)s (default: all)")
-    parser.add_argument("--metric", help="draw this in place of the studies' own metric, as top5: in figures-top5")
-    parser.add_argument(
-        "--width", metavar="INCHES", type=float, default=style.WIDTH, help="of a figure (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--font", metavar="POINTS", type=float, default=8, help="size of the text (default: %(default)s)"
-    )
-    args = parser.parse_args(arguments)
-    studies = finished(args.results, args.study, args.baseline)
-    style.set_defaults(args.width, args.font)
-    if args.figure:
-        chosen = [drawings.get(args.figure)]
-    broken: list[VitinitError] = []
-    place, alone = f"{folder}-{args.metric}" if args.metric else folder, len(studies) == 1
-    for study in studies:
-        out = command.folder(study.out(args.out, place, alone))
-        shown, files, said = study.by(args.metric) if args.metric else study, 0, list[str]()
-        for drawing, figures in drawn(chosen, shown, args.baseline, broken):
-            for file, grid in figures.items():
-                style.save(grid, out, file)
-            files += len(figures)
-            if not figures and (alone or args.figure):
-                said.append(f"  not drawn: {drawing.name}: {drawing.why_none}")
-        command.say([f"Study {study.name}: {count(files, 'figure')} in {out}", *said])
-    command.refuse(broken)
+    run.__doc__ = description
+    return run

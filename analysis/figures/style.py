@@ -89,6 +89,10 @@ class Panels:
             axes.tick_params(labelbottom=bottom, labelleft=left or not self.sharey)
             if self.sharey:
                 axes.set_ylim(y[:, 0].min(), y[:, 1].max())
+            for axis, outer in ((axes.xaxis, bottom), (axes.yaxis, left or not self.sharey)):
+                axis.set_in_layout(outer)
+                if not axis.get_label_text():
+                    axis.set_label_coords(0, 0)  # nothing to find room for
 
 
 def palette(labels: Iterable[str]) -> dict[str, str]:
@@ -235,7 +239,7 @@ def finish(
 
     for name, axes in grid.axes.items():
         size = "medium" if grid.across < 6 else "small"
-        axes.set_title(textwrap.fill(study.printed((titles or {}).get(name, str(name))), grid.letters), size=size)
+        axes.set_title(textwrap.fill(study.printed((titles or {}).get(name, str(name))), grid.letters), size=size, y=1)
     width, page = rcParams["figure.figsize"]
     head = "\n".join(textwrap.fill(study.printed(text), letters(width)) for text in (title, note))
     grid.figure.suptitle(head)
@@ -353,8 +357,8 @@ def saved(grid: Panels, ending: str, **metadata: str | None) -> bytes:
     buffer, tight = io.BytesIO(), "tight" if grid.images else None
     svg: Any = {"svg.fonttype": "none", "svg.hashsalt": "vitinit", "savefig.transparent": ending == "svg"}
     with mpl.rc_context(svg, STYLE):
-        if grid.figure.get_layout_engine():
-            grid.figure.draw_without_rendering()
+        if layout := grid.figure.get_layout_engine():
+            layout.execute(grid.figure)
             grid.figure.set_layout_engine(None)
         grid.figure.savefig(buffer, format=ending, metadata=metadata, dpi=LOOKS["dpi"][ending], bbox_inches=tight)
     return buffer.getvalue()

@@ -8,9 +8,10 @@ are drawn, too. The same records give the same bytes.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.board import page as board_page
@@ -18,28 +19,20 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import finished
 from vitinit.analysis.pages.render import is_ours, page, pictures, render
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError, guarded
+from vitinit.initializers.errors import VitinitError
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m vitinit.analysis.pages",
-        description="Write the page of each study, an index and the board, from records and templates.",
-    )
-    command.takes_results(parser)
-    parser.add_argument("--study", metavar="NAME", help="page of this study only, no index (default: all)")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is not up to date")
-    args = parser.parse_args(arguments)
-    return guarded(lambda: _run(args))
-
-
-def _run(args: argparse.Namespace) -> None:
-    studies = finished(args.results, args.study, None)
+def run(
+    results: command.ResultsOption = None,
+    name: command.StudyOption = None,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail where a page is not up to date.")] = False,
+) -> None:
+    """Write the page of each study, an index and the board, from records and templates; of one study its page alone."""
+    studies = finished(results, name, None)
     folder = studies[0].folders[0]
     texts = {study.name: page(study) for study in studies}
-    pages = {frame.beside(folder / name, "") / "README.md": text for name, text in texts.items()}
-    if not args.study:
+    pages = {frame.beside(folder / study, "") / "README.md": text for study, text in texts.items()}
+    if not name:
         pages[folder / "README.md"] = render("index.md.j2", pages=texts)
         if board := board_page(studies):
             pages[folder / "board.md"] = board
@@ -51,7 +44,7 @@ def _run(args: argparse.Namespace) -> None:
         for file, grid in pictures(study, texts[study.name]).items()
     }
     written = f"{count(len(pages), 'page')} and {count(len(drawn), 'picture')}"
-    if not args.check:
+    if not check:
         for path, text in pages.items():
             command.write(path, text)
         for path, grid in drawn.items():
@@ -67,6 +60,8 @@ def _run(args: argparse.Namespace) -> None:
         )
     print(f"up to date: {written}")
 
+
+main = command.main_of(run)
 
 if __name__ == "__main__":
     sys.exit(main())

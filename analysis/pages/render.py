@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
+
+from jinja2 import Environment
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.comparison import unnamed
@@ -80,6 +83,14 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
 
 def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
+    environment = _environment(*folders)
+    macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
+    text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
+    return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\\\g<0>", text))
+
+
+@cache
+def _environment(*folders: Path) -> Environment:
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
     environment.filters |= {"md": escape_markdown, "spread": spread, "short": short}
     environment.filters |= {"fixed": number, "p": p_written}
@@ -88,8 +99,6 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
         "unnamed": unnamed,
         "method": method,
         "mixed_code": mixed_code,
-        "study": lambda name: Facts(frame.load(list(folders), name)),
+        "study": lambda name: Facts(frame.load(folders, name)),
     }
-    macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
-    text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
-    return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\\\g<0>", text))
+    return environment

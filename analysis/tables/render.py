@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -107,11 +108,15 @@ FORMATS: dict[str, tuple[str, Callable[[Table, bool], str]]] = {
 
 def template(name: str, folder: Path = TEMPLATES, shown: Callable[[str], str] = printable, **values: Any) -> str:
     """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, or by `shown`."""
-    options: dict[str, Any] = {} if name.endswith((".txt.j2", ".md.j2")) else dict(BRACKETS)
-    if ".html." in name:
-        shown, options["autoescape"] = one_line, True
-    environment = templates(folder, finalize=lambda value: shown(value) if type(value) is str else value, **options)
+    html = ".html." in name
+    options = {} if name.endswith((".txt.j2", ".md.j2")) else BRACKETS
+    environment = _environment(folder, one_line if html else shown, autoescape=html, **options)
     return environment.get_template(name).render(**values)
+
+
+@cache
+def _environment(folder: Path, shown: Callable[[str], str], **options: Any) -> Environment:
+    return templates(folder, finalize=lambda value: shown(value) if type(value) is str else value, **options)
 
 
 def templates(*folders: Path, **options: Any) -> Environment:

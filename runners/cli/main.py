@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -27,14 +26,14 @@ COMMANDS = {
 GROUPS = {"data": "data", "store": "records", "slurm": "plan"}
 """Commands with commands of their own: the module of each, where it is `data_app`, and so on."""
 ANALYSIS = {
-    "tables": "Write tables of records as LaTeX, and print the main one of each study.",
-    "figures": "Draw figures of records.",
-    "curves": "Draw attention and representations over epochs.",
-    "report": "Write an HTML page for each study.",
-    "pages": "Write each study's README, an index and the board.",
-    "choose": "Choose a setting for each row of a tuning study on validation images.",
+    "tables": ("tables.__main__", "Write tables of records, and print the main one of each study."),
+    "figures": ("figures.__main__", "Draw figures of records."),
+    "curves": ("curves.__main__", "Draw attention and representations over epochs."),
+    "report": ("report", "Write an HTML page for each study."),
+    "pages": ("pages.__main__", "Write each study's README, an index and the board."),
+    "choose": ("choose", "Choose a setting for each row of a tuning study on validation images."),
 }
-"""Commands of `python -m analysis.NAME`, which parse what follows by themselves."""
+"""Commands of `vitinit.analysis`: the module of each, whose function `run` it is, and its line in the list of all."""
 
 
 def _version(asked: bool) -> None:
@@ -53,11 +52,6 @@ def _options(
     """A reproducible benchmark of how Vision Transformers are initialised."""
 
 
-def _analyse(context: typer.Context) -> None:
-    sys.argv[1:] = context.args
-    runpy.run_module(f"vitinit.analysis.{context.info_name}", run_name="__main__", alter_sys=True)
-
-
 def command_line(asked: str) -> typer.Typer:
     """Return the command line with the command that is asked for; with all of them where it is none."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -65,8 +59,11 @@ def command_line(asked: str) -> typer.Typer:
     names = *COMMANDS, *ANALYSIS, *GROUPS
     for name in [asked] if asked in names else names:
         if name in ANALYSIS:
-            passed_on = {"ignore_unknown_options": True, "allow_extra_args": True}
-            app.command(name, help=ANALYSIS[name], add_help_option=False, context_settings=passed_on)(_analyse)
+            file, text = ANALYSIS[name]
+            if name == asked:
+                app.command(name)(import_module(f"vitinit.analysis.{file}").run)
+            else:
+                app.command(name, help=text)(lambda: None)
             continue
         module = import_module(f"vitinit.runners.cli.{(COMMANDS | GROUPS)[name]}")
         if name in GROUPS:

@@ -203,7 +203,7 @@ def rank(
             except KeyboardInterrupt as stopped:
                 console.print(str(stopped))
                 raise typer.Exit(130) from None
-        words = [study, "--results", str(results), "--beside", *map(str, beside)]
+        words = [study, "--results", str(results), *(word for folder in beside for word in ("--beside", str(folder)))]
         answer = standing(words) or failed
         plan = looks.read(results / study) or plan
         if plan.target in (None, target):  # it is final, or nothing was looked at, and what is printed says why

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 from synthetic_records import done, write
 
-from vitinit.analysis import report
+from vitinit.analysis import command, report
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
@@ -52,6 +52,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch,
     (tmp_path / "theirs/__init__.py").write_text("")
     (tmp_path / "theirs/mine.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert drawing.main(Drawings("theirs"), "Draw.", []) == 2
+    records = str(write(tmp_path / "records", done("Mimetic")))
+    assert command.main_of(drawing.command_of(Drawings("theirs"), "Draw."))(["--results", records]) == 2
     line = "error: theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
     assert capsys.readouterr().err == line

@@ -121,7 +121,7 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path: Path, capsys: pytes
                 run = respecified(done(row, (43.0 + seed,), study="tier", seed=seed), **other)
                 write(there, run.model_copy(update={"row": f"{row}, {other}"}))
     arguments = ["rank-mine", "--results", str(tmp_path / "mine")]
-    assert standing.main([*arguments, "--beside", str(there / "tier"), str(there / "gone")]) == 0
+    assert standing.main([*arguments, "--beside", str(there / "tier"), "--beside", str(there / "gone")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Mine: {stands(ours).verdict}"
     last = stands(ours).last

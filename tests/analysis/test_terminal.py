@@ -52,8 +52,7 @@ def test_a_terminal_that_lacks_characters(tmp_path: Path, monkeypatch, name: str
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
     module, study = {**COMMANDS, "choose": choose, "standing": standing}[name], ["small"] * (name not in COMMANDS)
-    with pytest.raises(SystemExit, match="0"):
-        module.main(["--help"])
+    assert module.main(["--help"]) == 0
     more = ["--gain"] if name == "tables" else []
     assert module.main([*study, "--results", str(records), *more]) == (0 if name in COMMANDS else 2)
     if name == "tables":
