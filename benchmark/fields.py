@@ -43,7 +43,7 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
 
 
 def once(values: list[Any], noun: str) -> list[Any]:
-    """Refuse values of which one is there again: it would be counted once."""
+    """Refuse duplicates: each would be counted once."""
     if len({*values}) < len(values):
         value, times = Counter(values).most_common(1)[0]
         raise ValueError(f"{noun} {value!r} is there {times} times")
@@ -95,4 +95,4 @@ def named(value: Any) -> Any:
         raise ValueError("needs a name: NAME, or {name: NAME, ...}")
     if "name" in value and "python" in value:
         raise ValueError(f"name {value['name']!r} and python {value['python']!r} are two names of one thing; give one")
-    return {"name": name, **{key: each for key, each in value.items() if key not in ("name", "python")}}
+    return {"name": name, **{key: field for key, field in value.items() if key not in ("name", "python")}}

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.spec import RunSpec
@@ -12,27 +13,28 @@ from vitinit.benchmark.spec import RunSpec
 TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python", "timm")]
 """Fields that name a setting best, where several would do."""
 Fields = dict[str, str]
+Key = TypeVar("Key")
 
 
-def columns(runs: Mapping[str, tuple[str, RunSpec]], counted: Collection[str]) -> dict[str, str]:
+def columns(runs: Mapping[Key, tuple[str, RunSpec]], counted: Collection[Key]) -> dict[Key, str]:
     """Return a label for each run of its settings beside the row: runs of one row and label are repetitions.
 
     Where a row holds runs of several settings on one dataset (of two models, or the recipe was changed), the fields
     that tell them apart follow it: `cifar10 (arch timm)`.
 
     Args:
-        runs: Row and spec, by run_id.
+        runs: Row and spec, by run_id or another key.
         counted: Those of which no two settings may share row and label.
     """
-    settings: dict[str, dict[str, tuple[str, Fields]]] = defaultdict(dict)
+    settings: dict[str, dict[Key, tuple[str, Fields]]] = defaultdict(dict)
     for run_id, (row, spec) in runs.items():
         fields = flat(spec.model_dump_json(exclude={"dataset", "seed"}))
         settings[spec.dataset.label][run_id] = row, {name: value for name, value in fields.items() if value != "null"}
     labels = {}
-    for label, its in settings.items():
-        fields_of_all = {field for _, fields in its.values() for field in fields}
-        chosen = _apart([setting for run_id, setting in its.items() if run_id in counted], fields_of_all)
-        for run_id, (_, fields) in its.items():
+    for label, by_run in settings.items():
+        fields_of_all = {field for _, fields in by_run.values() for field in fields}
+        chosen = _apart([setting for run_id, setting in by_run.items() if run_id in counted], fields_of_all)
+        for run_id, (_, fields) in by_run.items():
             suffix = ", ".join(f"{short(field)} {fields[field]}" for field in chosen if field in fields)
             labels[run_id] = f"{label} ({suffix})" if suffix else label
     return labels
@@ -42,13 +44,13 @@ def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:
     """Return the few fields that separate the settings of each row."""
     distinct = {(row, *sorted(values.items())): (row, values) for row, values in settings}.values()
 
-    def kinds(chosen: Iterable[str]) -> int:
+    def separated(chosen: Iterable[str]) -> int:
         return len({(row, *map(values.get, chosen)) for row, values in distinct})
 
-    families_alone = kinds(["model.arch"]) == kinds(fields)
-    chosen = ["model.arch"] if families_alone and kinds(fields) > kinds([]) else []
-    for field in [*TELLING, *sorted(fields - {*TELLING})]:
-        if kinds([*chosen, field]) > kinds(chosen):
+    families_alone = separated(["model.arch"]) == separated(fields)
+    chosen: list[str] = []
+    for field in [*(["model.arch"] if families_alone else []), *TELLING, *sorted(fields - {*TELLING})]:
+        if separated([*chosen, field]) > separated(chosen):
             chosen.append(field)
     return chosen
 
@@ -78,6 +80,4 @@ def named_fields(spec: RunSpec) -> Fields:
 
 def short(field: str) -> str:
     """Return the name that tables have for a field, from its path."""
-    if field.startswith(("model.", "recipe.")) and field != "recipe.name":
-        return field.removeprefix("model.args.").removeprefix("model.").removeprefix("recipe.")
-    return field
+    return re.sub(r"^(model\.(args\.)?|recipe\.(?!name$))", "", field)

@@ -96,10 +96,10 @@ class DatasetSpec(Frozen):
         For example `cifar10[10000, redrawn]`, or `cifar10[8000, val 2000], validation` for accuracy on the 2,000.
         """
         name = f"{self.name}:{self.path}" if self.path else self.name
-        parts = [str(self.train_size)] if self.train_size else []
-        parts += [f"val {self.val_size}"] if self.val_size else []
-        parts += ["redrawn"] if self.train_draw == "seed" else []
-        label = f"{name}[{', '.join(parts)}]" if parts else name
+        settings = [str(self.train_size)] if self.train_size else []
+        settings += [f"val {self.val_size}"] if self.val_size else []
+        settings += ["redrawn"] if self.train_draw == "seed" else []
+        label = f"{name}[{', '.join(settings)}]" if settings else name
         return f"{label}, validation" if self.evaluate_on == "val" else label
 
 

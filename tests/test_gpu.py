@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from tests.pretended_gpu import GPU, PretendedGpu, Refused, Stream, pretended_gpu
 from vitinit.benchmark.augmentations import registry as augmentations
-from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.datasets.registry import load
+from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec

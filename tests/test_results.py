@@ -9,7 +9,7 @@ import torch
 
 import vitinit
 from tests.runners.small_run import THREAD, spec
-from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import kept_path

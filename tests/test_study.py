@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import NoneType
+from typing import get_args, get_type_hints
 
+import numpy as np
 import pytest
 
 import vitinit
@@ -11,6 +14,8 @@ from tests.benchmark.dataset_helpers import make_folder
 from vitinit.benchmark.grids import grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching.work import Tally
+from vitinit.runners.options import LaunchOptions
+from vitinit.studies import RunOptions
 
 ROWS = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
 ASKED = {
@@ -71,8 +76,21 @@ def test_what_a_person_leaves_out_is_as_usual(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     make_folder(Path("images"), {"a": 5, "b": 5})
     whole = {"preset": "vit_tiny", "image_size": 32, "patch_size": 4}
-    vitinit.run(ROWS, "folder:images", seeds=2, model="vit_tiny", results="results", executor="inline")
-    vitinit.run(ROWS, [f"folder:{tmp_path}/images"], seeds=[0, 1], model=whole, results="results", executor="inline")
-    short, long = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids)
-    assert short == long
+    short = {"contrasts": ("Mimetic", "Trunc normal"), "sweep": {"recipe.lr": 0.1}, "only": "row=Mimetic"}
+    vitinit.run(ROWS, "folder:images", seeds=np.int64(2), model="vit_tiny", results="results", **short)
+    long = {"contrasts": [("Mimetic", "Trunc normal")], "sweep": {"recipe.lr": [0.1]}, "only": ["row=Mimetic"]}
+    vitinit.run(ROWS, [f"folder:{tmp_path}/images"], seeds=[0, 1], model=whole, results="results", **long)
+    first, second = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids)
+    assert first == second
+    assert grids[0].registered.contrasts == grids[1].registered.contrasts
     assert {cell.spec.dataset.root for grid in grids for cell in grid.cells} == {tmp_path / "images"}
+    for wrong in ({"workers": 0}, {"worker": 1}, {"device": "gpu"}, {"checkpoint_minutes": -1}):
+        with pytest.raises(VitinitError, match=next(iter(wrong))):
+            vitinit.run(ROWS, "digits", results="results", **wrong)
+
+
+def test_its_options_are_those_of_the_command():
+    ours, theirs = get_type_hints(RunOptions), get_type_hints(LaunchOptions)
+    assert ours.keys() == theirs.keys() - {"results"}
+    for name, option in ours.items():
+        assert {*get_args(theirs[name])} - {NoneType, list[str]} <= {*get_args(option)}, name

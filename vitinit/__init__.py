@@ -11,8 +11,6 @@ Public is what the stubs `__init__.pyi`, `plugins.pyi` and `adapters.pyi` list: 
 needs torch and pydantic, and no library of models but the one that the model is from.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from importlib import import_module

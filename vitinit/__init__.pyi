@@ -11,6 +11,7 @@ from vitinit.results import Run as Run
 from vitinit.results import epochs as epochs
 from vitinit.results import load as load
 from vitinit.results import records as records
+from vitinit.studies import RunOptions as RunOptions
 from vitinit.studies import StudyResults as StudyResults
 from vitinit.studies import run as run
 from vitinit.studies import study as study

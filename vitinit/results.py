@@ -89,7 +89,7 @@ def load(
     """
     import torch
 
-    from vitinit.benchmark.datasets.load import data_dir as data_folder
+    from vitinit.benchmark.datasets.registry import data_dir as data_folder
     from vitinit.benchmark.models.build import build_model
     from vitinit.benchmark.records.store import kept_path
     from vitinit.initializers.plugins import imported
@@ -97,11 +97,11 @@ def load(
     from vitinit.runners.one_run.reproduce import check_trusted
     from vitinit.runners.training.train import fingerprint
 
-    at, record = find_done(run_id, Path(results))
+    file, record = find_done(run_id, Path(results))
     check_trusted(record, trust, "vitinit.load(..., trust=True)")
     if ema and record.spec.recipe.ema is None:
         raise VitinitError(f"run {record.run_id} has no averaged weights: its recipe has no ema")
-    path = kept_path(at.parents[1], record.study, record.run_id, "ema_weights" if ema else "weights")
+    path = kept_path(file.parents[1], record.study, record.run_id, "ema_weights" if ema else "weights")
     if not path.is_file():
         raise VitinitError(
             f"run {record.run_id} has kept no weights ({path}); they are kept by: vitinit run GRID --keep-weights, "

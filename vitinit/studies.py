@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
+from typing_extensions import TypedDict, Unpack
 
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, unknown_name
 from vitinit.results import LOCAL
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from vitinit.analysis.figures.style import Panels
     from vitinit.analysis.frame import Study as Records
     from vitinit.analysis.tables.table import Table
-    from vitinit.runners.options import LaunchOptions
 
 Named = str | Mapping[str, Any]
+Contrast = tuple[str, str] | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
 
@@ -117,20 +118,67 @@ def study(name: str, results: Path | str = LOCAL) -> StudyResults:
     return StudyResults(name, Path(results))
 
 
+AtLeast1 = Annotated[int, Field(ge=1)]
+Texts = Annotated[str | Sequence[str], AfterValidator(lambda texts: [texts] if isinstance(texts, str) else texts)]
+
+
+class RunOptions(TypedDict, total=False):
+    """Options of `vitinit run` that `vitinit.run` takes, too."""
+
+    only: Texts | None
+    """Conditions that a run meets, one or several: `row=Mimetic`, by row, dataset, method, id or any field."""
+    retry_failed: bool
+    """Run again what failed."""
+    dry_run: bool
+    """Show the plan and stop."""
+    executor: Literal["auto", "inline", "local", "slurm"]
+    """This process, processes of this machine, or jobs of a cluster. Default: auto."""
+    device: Literal["auto", "cpu", "cuda"]
+    """Default: cuda if there is one."""
+    profile: str | None
+    """Requests of a job: a name or YAML file."""
+    wait: bool
+    """Wait for the jobs of a cluster."""
+    add: AtLeast1 | None
+    """Number of jobs to add to those that there are."""
+    data_dir: Path | str | None
+    """Folder of datasets. Default: $VITINIT_DATA, else `data`."""
+    workers: AtLeast1 | None
+    """Runs at once. Default: one a core; by size on a GPU."""
+    micro_batch: AtLeast1 | None
+    """Images at once; the batch stays as it is."""
+    loader: Literal["auto", "resident", "ffcv"]
+    """Images in memory, or in a file that was prepared for FFCV."""
+    compiled: bool
+    """Train through torch.compile on a GPU."""
+    checkpoint_minutes: Annotated[float, Field(ge=0)]
+    """Minutes between checkpoints. Default: 5."""
+    keep_weights: bool
+    """Keep trained weights, for `vitinit.load`."""
+    track: Texts | None
+    """Trackers, one or several: `tensorboard`, `wandb`."""
+    probes: bool
+    """Measure attention during training. Default: True."""
+    keep_maps: bool
+    """Keep attention maps of before and after training."""
+    deterministic: bool
+    """Compute the same bits on a GPU each time; slower."""
+
+
 def run(
     rows: Mapping[str, Mapping[str, Any]],
     datasets: Named | Sequence[Named],
-    seeds: int | str | Iterable[int] = 3,
+    seeds: SupportsIndex | str | Iterable[int] = 3,
     recipe: Named = RECIPE,
     model: Named = MODEL,
     *,
     sweep: Mapping[str, Any] | None = None,
-    contrasts: Sequence[tuple[str, str] | Mapping[str, Any]] = (),
+    contrasts: Contrast | Sequence[Contrast] = (),
     analysis: Mapping[str, str] | None = None,
     name: str | None = None,
     title: str | None = None,
     results: Path | str = LOCAL,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> StudyResults:
     """Run what a study still lacks, as `vitinit run` does, and return it.
 
@@ -143,36 +191,50 @@ def run(
         seeds: of every row: the number of them, from 0 on, or as in a grid `0-4` or a list.
         recipe: name, or a mapping with fields to change; without a name they are of `small`.
         model: name of a preset, or as in a grid; a preset is for 32 pixels and patch 4 where nothing else is given.
-        sweep: fields with several values, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
-        contrasts: pairs of rows to be compared, or weighted contrasts as in a grid.
+        sweep: fields with one value or several, as in a grid: `{"recipe.lr": [3e-4, 1e-3]}`.
+        contrasts: pairs of rows to be compared, or weighted contrasts as in a grid; one or several.
         analysis: their interval, test and check, as in a grid. Default: Student's t.
         name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
         title: of its tables.
         results: folder for records.
-        options: those of `vitinit run`, as `workers=2`, `keep_weights=True`, `device="cpu"`, `data_dir="data"`.
+        options: those of `vitinit run`, see `RunOptions`: `only`, `retry_failed`, `dry_run`, `executor`, `device`,
+            `profile`, `wait`, `add`, `data_dir`, `workers`, `micro_batch`, `loader`, `compiled`, `checkpoint_minutes`,
+            `keep_weights`, `track`, `probes`, `keep_maps`, `deterministic`.
 
     Raises:
         VitinitError: the study is refused, and the message says why; or a run has failed, whose reason was printed.
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
-    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    seeds = range(seeds) if isinstance(seeds, SupportsIndex) else seeds
     model = {"preset": model} if isinstance(model, str) else model
     model = {**MODEL, **model} if "preset" in model else model
     block = {
-        "datasets": [datasets] if isinstance(datasets, str | Mapping) else list(datasets),
+        "datasets": list(datasets) if _several(datasets) else [datasets],
         "model": dict(model),
         "recipe": recipe,
         "seeds": seeds if isinstance(seeds, str) else list(seeds),
-        **({"sweep": dict(sweep)} if sweep else {}),
     }
-    registered = {"contrasts": list(contrasts), **({"analysis": dict(analysis)} if analysis else {})}
+    if sweep:
+        block["sweep"] = {field: values if _several(values) else [values] for field, values in sweep.items()}
+    pairs = contrasts if _several(contrasts) and not any(isinstance(row, str) for row in contrasts) else [contrasts]
+    registered = {"contrasts": list(pairs), **({"analysis": dict(analysis)} if analysis else {})}
     content = _plain({"rows": dict(rows), **registered, "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
     root = Path(results).absolute()
-    chosen = _options({"results": root, **options})
+    known = RunOptions.__annotations__
+    for unknown in options.keys() - known.keys():
+        raise unknown_name("option", unknown, known)
+    from vitinit.runners.options import LaunchOptions
+
+    try:
+        given = TypeAdapter(RunOptions).validate_python(options)
+        chosen = TypeAdapter(LaunchOptions).validate_python({**given, "results": root})
+    except ValidationError as error:
+        raise explain(error, "vitinit.run") from None
+
     from vitinit.benchmark.grids.grid import load
     from vitinit.benchmark.terminal import Terminal
     from vitinit.runners.launching.launch import launch
@@ -192,6 +254,11 @@ def run(
             f"{count(tally.failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
         )
     return StudyResults(name, root)
+
+
+def _several(value: Any) -> bool:
+    """Return True for values one after the other, False for a text, a mapping or a number."""
+    return isinstance(value, Iterable) and not isinstance(value, str | Mapping)
 
 
 def _from_here(dataset: Any) -> Any:
@@ -214,24 +281,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str) and plugins.in_a_file(value):
         value = Path.cwd() / value
     try:
-        return to_jsonable_python(value, fallback=lambda number: number.item())  # of numpy
+        return to_jsonable_python(value, fallback=lambda numbers: numbers.tolist())  # of numpy
     except AttributeError:
         raise VitinitError(
             f"{type(value).__name__} is nothing that a grid can say: write names, numbers, lists or mappings"
         ) from None
-
-
-def _options(options: Mapping[str, Any]) -> LaunchOptions:
-    """Options of the command line, by their names there; one that is repeatable there is a list."""
-    from vitinit.runners.options import LaunchOptions
-
-    known = {field.name for field in fields(LaunchOptions)}
-    for unknown in options.keys() - known:
-        raise unknown_name("option", unknown, known)
-    try:
-        return TypeAdapter(LaunchOptions).validate_python(options)
-    except ValidationError as error:
-        raise explain(error, "vitinit.run") from None
 
 
 def _written(root: Path, name: str, content: Mapping[str, Any]) -> tuple[Path, bool]:

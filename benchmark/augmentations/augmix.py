@@ -35,7 +35,7 @@ class AugMix(Augmentation):
         """
         from timm.data.auto_augment import augment_and_mix_transform
 
-        from vitinit.benchmark.augmentations.operations.carry_out import NOTHING, recording, seeded_python
+        from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording, seeded_python
 
         config = f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}"
         timm = recording(augment_and_mix_transform, config, size)
@@ -53,8 +53,7 @@ class AugMix(Augmentation):
         """Return the mixed images."""
         import torch
 
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
-        from vitinit.benchmark.augmentations.operations.image_operations import blend, sent
+        from vitinit.benchmark.augmentations.operations.image_operations import blend, carry_out, sent
 
         operations_BWL3 = drawn[:, 1:, 1:]
         shares_BW1 = sent(torch.from_numpy(drawn[:, :, 0, 0]), images_BCHW.device).float()

@@ -19,7 +19,7 @@ class ColorJitter(Augmentation):
         """Return three operations of each image and their factors."""
         import torch
 
-        from vitinit.benchmark.augmentations.operations.carry_out import numbers
+        from vitinit.benchmark.augmentations.operations.image_operations import numbers
 
         generator = torch.Generator().manual_seed(seed)
         ranges = {"brightness": self.brightness, "contrast": self.contrast, "color": self.saturation}
@@ -27,8 +27,8 @@ class ColorJitter(Augmentation):
         for _ in range(images):
             order = torch.randperm(4, generator=generator).tolist()  # torchvision's fourth is hue
             steps = []
-            for kind, by in ranges.items():
+            for operation, by in ranges.items():
                 factor = [float(torch.empty(1).uniform_(max(0.0, 1 - by), 1 + by, generator=generator))] if by else []
-                steps.append(numbers(kind if by else "nothing", *factor))
+                steps.append(numbers(operation if by else "nothing", *factor))
             drawn.append([steps[place] for place in order if place < 3])
         return np.array(drawn)

@@ -36,14 +36,14 @@ class Augmentation(Frozen):
         """
 
     def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return new images, each from itself and its own numbers alone: here, those of `operations.carry_out`.
+        """Return new images, each from itself and its own numbers alone: here, those of `image_operations.carry_out`.
 
         Args:
             images_BCHW: uint8, B x 3 x S x S, on any device; not changed.
             drawn: numbers of these images, from `draw`.
             fill_C11: mean colour of the dataset, uint8, on the same device.
         """
-        from vitinit.benchmark.augmentations.operations.carry_out import carry_out
+        from vitinit.benchmark.augmentations.operations.image_operations import carry_out
 
         return carry_out(images_BCHW, drawn, fill_C11)
 
@@ -61,7 +61,8 @@ class OnPil(Augmentation):
         from PIL import Image
 
         pixels_BHWC = images_BCHW.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        changed = [self.change(Image.fromarray(image), its) for image, its in zip(pixels_BHWC, drawn, strict=True)]
+        pairs = zip(pixels_BHWC, drawn, strict=True)
+        changed = [self.change(Image.fromarray(image), numbers) for image, numbers in pairs]
         stacked = torch.from_numpy(np.stack([np.asarray(image) for image in changed]))
         return stacked.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
 

@@ -30,7 +30,7 @@ class ThreeAugment(OnPil):
         """Return the image changed by Pillow."""
         from PIL import ImageFilter, ImageOps
 
-        kind, sigma = KINDS[int(drawn[0])], float(drawn[1])
-        if kind == "grey":
+        operation, sigma = KINDS[int(drawn[0])], float(drawn[1])
+        if operation == "grey":
             return image.convert("L").convert("RGB")
-        return ImageOps.solarize(image) if kind == "solarize" else image.filter(ImageFilter.GaussianBlur(sigma))
+        return ImageOps.solarize(image) if operation == "solarize" else image.filter(ImageFilter.GaussianBlur(sigma))

@@ -118,12 +118,23 @@ class Dataset(ABC):
         """
 
     def sources(self, spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
-        """Open it and find the images that a spec asks for; see `benchmark.datasets.load.sources`."""
+        """Open it, find the images that a spec asks for, and decode none.
+
+        Args:
+            spec: How much of its training split.
+            data_dir: Where the files of datasets are that are downloaded.
+            draw: Which subset, where the spec redraws it by seed.
+
+        Raises:
+            VitinitError: It is not here or damaged, or not what the spec asks for.
+        """
         import torch
 
         from vitinit.benchmark.image_files.arrays import Sources
 
         try:
+            if reason := self.unavailable(spec, data_dir):
+                raise VitinitError(reason)
             train, test, classes, statistics = self.open(spec, data_dir)
         except OSError as error:
             raise VitinitError(f"dataset {spec.label}: {error}") from error
@@ -133,12 +144,12 @@ class Dataset(ABC):
                 f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; "
                 "some of each, and at least 2 classes, are needed"
             )
-        if self.images not in (None, numbers):
+        if self.images and self.images != numbers:
             raise VitinitError(
                 f"{spec.label} in {data_dir} has {numbers[0]:,} training and {numbers[1]:,} test images, and not "
-                f"{' and '.join(map('{:,}'.format, self.images or ()))}{self.mend}"
+                f"{self.images[0]:,} and {self.images[1]:,}{self.mend}"
             )
-        chosen, val = (torch.from_numpy(part) for part in parts(train.labels.numpy(), spec, len(classes), draw))
+        chosen, val = map(torch.from_numpy, parts(train.labels.numpy(), spec, len(classes), draw))
         return Sources(train, test, classes, statistics, chosen, val)
 
     def training_images(self, spec: DatasetSpec) -> int | None:
@@ -170,9 +181,9 @@ class InMemory(Dataset):
 
         from vitinit.benchmark.image_files.arrays import IGNORED, Split, statistics
 
-        *splits, classes = self.read(data_dir)
-        found = []
-        for name, (images, labels) in zip(("training", "test"), splits, strict=True):
+        *arrays, classes = self.read(data_dir)
+        splits = []
+        for name, (images, labels) in zip(("training", "test"), arrays, strict=True):
             where, side = f"dataset {self.name}: its `read` gives {name}", images.shape[-1]
             shape, wanted = (len(images), 3, side, side), (len(images), side, side) if self.dense else (len(images),)
             if (images.dtype, images.shape, labels.shape) != (np.uint8, shape, wanted):
@@ -180,12 +191,11 @@ class InMemory(Dataset):
                     f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "
                     f"{shape} and {wanted}"
                 )
-            present = {*np.unique(labels).tolist()} - {IGNORED if self.dense else None}
-            if not present <= {*range(len(classes))} or (
-                name == "training" and not self.dense and len(present) < len(classes)
-            ):
+            present, known = {*np.unique(labels).tolist()}, {*range(len(classes))}
+            all_known = present <= known | {IGNORED} if self.dense else present <= known
+            if not all_known or (name == "training" and not self.dense and present < known):
                 raise VitinitError(f"{where} labels {sorted(present)[:20]} for {len(classes)} classes")
-            pixels, kind = torch.from_numpy(np.ascontiguousarray(images)), np.uint8 if self.dense else np.int64
-            found.append(Split(pixels, torch.from_numpy(np.ascontiguousarray(labels, kind))))
-        train, test = found
-        return train, test, classes, self.statistics or statistics(train, pixels.shape[-1])
+            values = torch.from_numpy(np.ascontiguousarray(labels, np.uint8 if self.dense else np.int64))
+            splits.append(Split(torch.from_numpy(np.ascontiguousarray(images)), values))
+        train, test = splits
+        return train, test, classes, self.statistics or statistics(train, side)

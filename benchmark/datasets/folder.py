@@ -5,7 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections import Counter
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +60,7 @@ def both(root: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     folder = root / "train" if (root / "train").is_dir() else root
     (files, labels), classes = _listed(folder)
     if folder == root:
-        first, second = ((files[part], labels[part]) for part in a_fifth(labels, classes))
+        first, second = ((files[numbers], labels[numbers]) for numbers in a_fifth(labels, classes))
         return first, second, classes
     name = next((name for name in ("test", "val") if (root / name).is_dir()), None)
     if name is None:
@@ -96,27 +95,29 @@ def in_both(spec: DatasetSpec) -> int:
     sizes = [{file.stat().st_size for file in files} for files in listed]
     # nobody reads a file whose size no other has
     trained, measured = (
-        [sha256(read(file, links=True)).digest() for file in files if file.stat().st_size in sizes[0] & sizes[1]]
+        [hash(read(file, links=True)) for file in files if file.stat().st_size in sizes[0] & sizes[1]]
         for files in listed
     )
-    return sum(map({*trained}.__contains__, measured))
+    return int(np.isin(measured, trained).sum())
 
 
 def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:
     """Return the images of each class, in its subfolders too, in the order of the names (Unicode NFC) of both."""
-    found: dict[str, list[Path]] = {}
+    by_class: dict[str, list[Path]] = {}
     for entry in filter(Path.is_dir, folder.glob("[!.]*")):
         name = unicodedata.normalize("NFC", entry.name)
-        if name in found:
+        if name in by_class:
             raise VitinitError(f"{folder}: two folders of class {name}, whose letters are encoded in two ways")
-        found[name] = [file for file in below(entry) if file.suffix.lower() in EXTENSIONS]
-        if not found[name]:
+        by_class[name] = [file for file in below(entry) if file.suffix.lower() in EXTENSIONS]
+        if not by_class[name]:
             raise VitinitError(f"the class folder {entry} has no images ({', '.join(EXTENSIONS)})")
-    if len(found) < 2:
-        raise VitinitError(f"{folder}: found {len(found)} class folders, at least 2 are needed, as in CLASS/image.png")
-    classes = tuple(sorted(found))
-    files = np.array([file for name in classes for file in found[name]], object)
-    return (files, np.repeat(np.arange(len(classes)), [len(found[name]) for name in classes])), classes
+    if len(by_class) < 2:
+        raise VitinitError(
+            f"{folder}: found {len(by_class)} class folders, at least 2 are needed, as in CLASS/image.png"
+        )
+    classes = tuple(sorted(by_class))
+    files = np.array([file for name in classes for file in by_class[name]], object)
+    return (files, np.repeat(np.arange(len(classes)), [len(by_class[name]) for name in classes])), classes
 
 
 class ImageNet(Dataset):

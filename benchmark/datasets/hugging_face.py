@@ -9,7 +9,8 @@ from typing import Any
 from vitinit.benchmark.datasets.dataset import Dataset, Opened
 from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError, cause, plain
+from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import imported
 
 HELD_OUT = ("test", "validation", "valid", "val")
 """Names of splits that accuracy is measured on, the first one that has labels; without one, a fifth of each class."""
@@ -41,13 +42,11 @@ class HuggingFace(Dataset):
         from vitinit.benchmark.image_files.arrays import encoded
 
         name, _, revision = str(spec.path).partition("@")
-        try:
+        with imported(f"dataset {spec.label}", VitinitError):  # errors of the network, the Hub, a damaged file
             if spec.root.is_dir():
                 splits = datasets.load_from_disk(str(spec.root))
             else:
                 splits = datasets.load_dataset(name, revision=revision or None)
-        except Exception as error:  # of many types: of the network, the Hub, a file that is damaged
-            raise VitinitError(f"dataset {spec.label}: {plain(cause(error), 300)}") from error
         if not isinstance(splits, dict):
             splits = {"train": splits}
         if "train" not in splits:
@@ -55,32 +54,32 @@ class HuggingFace(Dataset):
         features = splits["train"].features
         image = _column(spec, features, datasets.Image, ("image",), "images")
         label = _column(spec, features, datasets.ClassLabel, LABELS, "classes")
-        found: dict[str, Any] = {}
+        labelled: dict[str, Any] = {}
         for name in splits.keys() & {"train", *HELD_OUT}:
             rows = splits[name].select_columns([image]).cast_column(image, datasets.Image(decode=False))
             # they are absent, None or -1 where they are not public
             labels = splits[name][label] if label in splits[name].features else [None]
-            unlabelled = sum(each is None or each < 0 for each in labels)
+            unlabelled = len([number for number in labels if number in (None, -1)])
             if unlabelled and name == "train":
                 raise VitinitError(f"dataset {spec.label}: {unlabelled} of its training images have no label")
             if not unlabelled:
                 content = partial(_content, rows, image)
-                found[name] = encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}")
-        train, classes = found.pop("train"), tuple(features[label].names)
-        test = next((found[name] for name in HELD_OUT if name in found), None)
+                labelled[name] = encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}")
+        train, classes = labelled["train"], tuple(features[label].names)
+        test = next((labelled[name] for name in HELD_OUT if name in labelled), None)
         return *((train, test) if test else train.a_fifth_held_out(classes)), classes, None
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
 
 
-def _column(spec: DatasetSpec, features: Mapping[str, Any], kind: type, usual: tuple[str, ...], of: str) -> str:
-    found = [name for name, each in features.items() if isinstance(each, kind)]
-    if len(found) > 1:
-        found = [name for name in usual if name in found][:1] or found
-    if len(found) != 1:
-        raise VitinitError(f"dataset {spec.label}: one column is to hold {of}; there are {', '.join(found) or 'none'}")
-    return found[0]
+def _column(spec: DatasetSpec, features: Mapping[str, Any], feature: type, usual: tuple[str, ...], noun: str) -> str:
+    columns = [name for name, value in features.items() if isinstance(value, feature)]
+    columns = [name for name in usual if name in columns][:1] or columns
+    if len(columns) != 1:
+        there = ", ".join(columns) or "none"
+        raise VitinitError(f"dataset {spec.label}: one column is to hold {noun}; there are {there}")
+    return columns[0]
 
 
 def _content(rows: Any, column: str, number: int) -> bytes:

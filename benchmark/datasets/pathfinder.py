@@ -72,12 +72,12 @@ def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
         uint8, N x 32 x 32, and their labels, int64, N: an index into `CLASSES`.
     """
     random = np.random.RandomState(1)
-    parts: list[np.ndarray] = []
-    while 2 * sum(map(len, parts)) < images:
+    blocks: list[np.ndarray] = []
+    while 2 * sum(map(len, blocks)) < images:
         paths, dots = _dots(_scenes(random), random)
         kept = _balanced(dots)
-        parts.append(_drawn(paths[kept], dots[kept]))
-    pictures = np.concatenate(parts).reshape(-1, SIZE, SIZE)[:images]
+        blocks.append(_drawn(paths[kept], dots[kept]))
+    pictures = np.concatenate(blocks).reshape(-1, SIZE, SIZE)[:images]
     return pictures, np.arange(images) % 2
 
 
@@ -139,12 +139,12 @@ def _dots(paths: np.ndarray, random: np.random.RandomState) -> tuple[np.ndarray,
     ends = paths[:, :, [0, -1]].reshape(scenes, -1, 2)
     first, second = np.triu_indices(2 * count, 1)
     less, more = np.moveaxis(np.sort(np.abs(ends[:, first] - ends[:, second]), axis=2), 2, 0)
-    one = first // 2 == second // 2
-    offset = np.where(more >= APART, more * SIZE + less // 2, -1 - one)
-    alike = offset[:, ~one, None] == offset[:, None, one]
+    same_path = first // 2 == second // 2
+    offset = np.where(more >= APART, more * SIZE + less // 2, np.where(same_path, -2, -1))
+    alike = offset[:, ~same_path, None] == offset[:, None, same_path]
     lots = random.randint(1, 2**31, alike.shape, dtype=np.int64) * alike
     other, same = np.divmod(lots.reshape(scenes, -1).argmax(1), count)
-    pair = np.stack([np.flatnonzero(~one)[other], np.flatnonzero(one)[same]], axis=1)
+    pair = np.stack([np.flatnonzero(~same_path)[other], np.flatnonzero(same_path)[same]], axis=1)
     dots = ends[np.arange(scenes)[:, None, None], np.stack([first[pair], second[pair]], axis=2)]
     usable = alike.any((1, 2))
     return paths[usable], dots[usable]
@@ -174,11 +174,11 @@ def _balanced(dots: np.ndarray) -> np.ndarray:
 
 def _drawn(paths: np.ndarray, dots: np.ndarray) -> np.ndarray:
     """Images, scenes x 2 classes x 32 x 32."""
-    scene, kind = np.arange(len(paths))[:, None, None], np.arange(2)[:, None]
+    scene, number = np.arange(len(paths))[:, None, None], np.arange(2)[:, None]
     pictures = np.zeros((len(paths), SIZE, SIZE), np.uint8)
     inked = paths[:, :, np.arange(paths.shape[2]) % DASH != DASH - 1]
     pictures[scene, inked[..., 0], inked[..., 1]] = PATH
     pictures = np.stack([pictures, pictures], axis=1)
     for down, right in product((-1, 0, 1), repeat=2):
-        pictures[scene, kind, dots[..., 0] + down, dots[..., 1] + right] = DOT
+        pictures[scene, number, dots[..., 0] + down, dots[..., 1] + right] = DOT
     return pictures

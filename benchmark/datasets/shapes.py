@@ -57,34 +57,34 @@ def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
         uint8, N x 3 x 32 x 32, and their masks, uint8, N x 32 x 32: an index into `CLASSES` for each pixel.
     """
     random = np.random.RandomState(1)
-    parts = [_block(random) for _ in range(-(-images // BLOCK))]
-    pictures, found = (np.concatenate(each)[:images] for each in zip(*parts, strict=True))
-    return pictures, found
+    blocks = [_block(random) for _ in range(-(-images // BLOCK))]
+    pictures, masks = (np.concatenate(arrays)[:images] for arrays in zip(*blocks, strict=True))
+    return pictures, masks
 
 
 def _block(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """The next images and masks. All that is drawn of an object is independent of its class.
 
-    Kinds of the objects are B x M, an index into `CLASSES`, 0 where there is none; centres B x M x 2 (row, column), in
+    Shapes of the objects are B x M, an index into `CLASSES`, 0 where there is none; centres B x M x 2 (row, column), in
     eighths of a pixel, the middle of pixel (0, 0) at (4, 4); radii B x M, of the disc with the same area.
     """
     least, most = OBJECTS
     there = np.arange(most) < random.randint(least, most + 1, (BLOCK, 1), dtype=np.int64)
-    kinds = there * random.randint(1, len(CLASSES), (BLOCK, most), dtype=np.int64)
+    shapes = there * random.randint(1, len(CLASSES), (BLOCK, most), dtype=np.int64)
     centres = random.randint(0, SIZE * UNIT, (BLOCK, most, 2), dtype=np.int64)
     radii = random.randint(RADIUS[0], RADIUS[1] + 1, (BLOCK, most), dtype=np.int64)
     directions = DIRECTIONS[random.randint(0, len(DIRECTIONS), (BLOCK, most), dtype=np.int64)]
     regions = np.zeros((BLOCK, SIZE, SIZE), np.int64)  # the object that a pixel shows, from 1; 0 is the background
     masks = np.zeros((BLOCK, SIZE, SIZE), np.uint8)
     for place in range(most):
-        inside = _inside(kinds[:, place], centres[:, place], radii[:, place], directions[:, place])
+        inside = _inside(shapes[:, place], centres[:, place], radii[:, place], directions[:, place])
         regions[inside] = place + 1
-        np.copyto(masks, kinds[:, place, None, None].astype(np.uint8), where=inside)
+        np.copyto(masks, shapes[:, place, None, None].astype(np.uint8), where=inside)
     return _coloured(regions, random), masks
 
 
-def _inside(kind: np.ndarray, centre: np.ndarray, radius: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """The pixels of one object in each image, bool, N x 32 x 32; none where its kind is 0.
+def _inside(shape: np.ndarray, centre: np.ndarray, radius: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The pixels of one object in each image, bool, N x 32 x 32; none where its shape is 0.
 
     A square of the area of a disc has half a side of 0.8862 radii. An equilateral triangle reaches 1.5551 radii from
     its middle to a corner, half as far to a side; its slanting sides are at (reach - ahead) / sqrt(3) from the axis.
@@ -95,7 +95,7 @@ def _inside(kind: np.ndarray, centre: np.ndarray, radius: np.ndarray, direction:
     square = 10_000 * np.maximum(np.abs(ahead), np.abs(aside)) <= 8_862 * length
     reach = 15_551 * length
     triangle = (20_000 * ahead >= -reach) & (17_321 * np.abs(aside) <= reach - 10_000 * ahead)
-    which = kind[:, None, None]
+    which = shape[:, None, None]
     return np.asarray(((which == 1) & disc) | ((which == 2) & square) | ((which == 3) & triangle))
 
 

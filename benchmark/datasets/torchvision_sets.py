@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TorchvisionSet(Dataset):
-    """A row.
+    """One torchvision dataset, from the YAML file.
 
     Attributes:
-        kind: Name of its class in `torchvision.datasets`.
+        class_name: Name of its class in `torchvision.datasets`.
         train: Arguments of that class for each part of the training split.
         test: The same for the test split. Empty: nobody published one, and a fifth of each class is held out.
         statistics: Default: ImageNet's, as is customary for photographs.
     """
 
-    kind: str
+    class_name: str
     images: tuple[int, int]
     classes: int
     train: tuple[dict[str, Any], ...] = ({"split": "train"},)
@@ -60,9 +60,9 @@ class TorchvisionSet(Dataset):
     def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Both splits as torchvision has them, and the classes; where these have no names, their numbers."""
         with _one_line(f"cannot read {self.name} in {data_dir}", self.mend):
-            parts = [self._torchvision(data_dir, arguments) for arguments in self.train]
-            classes = tuple(getattr(parts[0], "classes", map(str, range(self.classes))))
-            train = _joined(parts)
+            splits = [self._torchvision(data_dir, arguments) for arguments in self.train]
+            classes = tuple(getattr(splits[0], "classes", map(str, range(self.classes))))
+            train = _joined(splits)
             if self.test:
                 test = _joined([self._torchvision(data_dir, arguments) for arguments in self.test])
             else:
@@ -72,10 +72,10 @@ class TorchvisionSet(Dataset):
     def _torchvision(self, root: Path, arguments: dict[str, Any], download: bool = False) -> Any:
         import torchvision.datasets
 
-        return getattr(torchvision.datasets, self.kind)(root, download=download, **arguments)
+        return getattr(torchvision.datasets, self.class_name)(root, download=download, **arguments)
 
 
-def _joined(parts: list[Any]) -> Split:
+def _joined(splits: list[Any]) -> Split:
     """Some datasets of torchvision, one after the other."""
     import numpy as np
     import torch
@@ -83,10 +83,10 @@ def _joined(parts: list[Any]) -> Split:
 
     from vitinit.benchmark.image_files.arrays import Split
 
-    named = next(name for name in ("targets", "labels", "_labels") if hasattr(parts[0], name))
-    labels = torch.from_numpy(np.concatenate([np.asarray(getattr(part, named), np.int64) for part in parts]))
-    if hasattr(parts[0], "data"):
-        pixels = np.concatenate([part.data for part in parts])
+    named = next(name for name in ("targets", "labels", "_labels") if hasattr(splits[0], name))
+    labels = torch.from_numpy(np.concatenate([np.asarray(getattr(split, named), np.int64) for split in splits]))
+    if hasattr(splits[0], "data"):
+        pixels = np.concatenate([split.data for split in splits])
         if pixels.shape[1] != 3:  # CIFAR's channels are last
             pixels = pixels.transpose(0, 3, 1, 2)
         return Split(torch.from_numpy(np.ascontiguousarray(pixels)), labels)
@@ -95,9 +95,9 @@ def _joined(parts: list[Any]) -> Split:
         with imported(f"cannot use the image {path}", VitinitError):
             return read_image(path)
 
-    for part in parts:
-        part.loader = read
-    joined: ConcatDataset[Any] = ConcatDataset(parts)
+    for split in splits:
+        split.loader = read
+    joined: ConcatDataset[Any] = ConcatDataset(splits)
     return Split(None, labels, lambda number: joined[number][0].convert("RGB"))
 
 

@@ -37,15 +37,19 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
 def alone(path: Path) -> Iterator[None]:
     """Keep other processes that use this from a file while it is read and written anew; on a network file system, too.
 
-    The lock is a file beside it. One that stays for ten seconds is that of a process that was killed.
+    The lock is a file beside it. One that stays the same for ten seconds is that of a process that was killed.
     """
-    lock = path.with_name(f".{path.name}.lock")
+    lock, first_seen = path.with_name(f".{path.name}.lock"), dict[int, float]()
     path.parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(500):
+    while True:
         try:
-            os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            lock.touch(exist_ok=False)
             break
         except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                now = time.monotonic()
+                if now - first_seen.setdefault(lock.stat().st_mtime_ns, now) > 10:
+                    lock.unlink()
             time.sleep(0.02)
     try:
         yield

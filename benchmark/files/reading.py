@@ -1,6 +1,7 @@
 """The one door for a file that may be anybody's. Imports no torch."""
 
 import errno
+import hashlib
 import stat
 from pathlib import Path
 
@@ -22,3 +23,18 @@ def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         raise OSError(errno.EINVAL, f"no regular file of at most {most:,} bytes", path)
     return path.read_bytes()
+
+
+def sha256(path: Path) -> str:
+    """Return the sha256 of a regular file of any size, of which a block is in memory at a time.
+
+    Raises:
+        OSError: it is no such file, or cannot be read.
+    """
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise OSError(errno.EINVAL, "no regular file", path)
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(MIB):
+            digest.update(block)
+    return digest.hexdigest()

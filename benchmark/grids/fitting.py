@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
@@ -50,7 +49,7 @@ def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, 
     """The hash of the source file of each initialiser, those inside another (`of`) too, by name."""
     from vitinit.initializers import registry
 
-    return registry.source_hashes(name for part in (base, method) if part for name in part.names())
+    return registry.source_hashes(name for initializer in (base, method) if initializer for name in initializer.names())
 
 
 def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
@@ -59,8 +58,8 @@ def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
     """
     try:
-        for part in filter(None, (base, method)):
-            _check_fit(model, part.model_dump_json())
+        for initializer in filter(None, (base, method)):
+            _check_fit(model, initializer.model_dump_json())
     except VitinitError as error:
         return str(error) if model.by_name else str(error).replace(type(empty_model(model)).__name__, model.label)
     return ""
@@ -90,35 +89,28 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 
     What lies in files and packages of others is found out anew, and all of it where torch is imported anyway.
     """
-    key, facts = f"{find_out.__name__} {given!r}", _known()
-    if facts is None or re.search(r"\w:\w", key):
+    key, code = f"{find_out.__name__} {given!r}", _code()
+    if not code or re.search(r"\w:\w", key):
         return find_out(*given)
-    if key not in facts:
-        facts[key] = find_out(*given)
-    return facts[key]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    path = Path(home, "vitinit", f"fact-{sha256(f'{code} {key}'.encode()).hexdigest()[:32]}.json")
+    with suppress(OSError, ValueError):
+        return json.loads(path.read_bytes())
+    answer = find_out(*given)
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(answer).encode())
+    return answer
 
 
 @cache
-def _known() -> dict[str, Any] | None:
+def _code() -> str:
+    """Return the code and libraries that a fact depends on; empty where torch or another package may tell more."""
     if "torch" in sys.modules or any(entry_points(group=group) for group in GROUPS):
-        return None
+        return ""
     digest = sha256()  # of what a fit depends on: what is recorded or read, and how, is not in it
     for pattern in ("initializers/**/*", "benchmark/models/**/*", "benchmark/grids/*.py", "benchmark/*.*"):
         for file in sorted(ROOT.glob(pattern)):
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.read_bytes())
-    code = f"{ROOT} {digest.hexdigest()} {sys.version} {version('torch')} {version('timm')}"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(home, "vitinit", f"facts-{sha256(code.encode()).hexdigest()[:16]}.json")
-    facts: dict[str, Any] = {}
-    with suppress(OSError, ValueError):
-        facts = json.loads(path.read_bytes())
-    atexit.register(_save, path, facts)
-    return facts
-
-
-def _save(path: Path, facts: dict[str, Any]) -> None:
-    if "torch" in sys.modules:  # something was found out
-        with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, json.dumps(facts).encode())
+    return f"{ROOT} {digest.hexdigest()} {sys.version} {version('torch')} {version('timm')}"

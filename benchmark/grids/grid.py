@@ -1,26 +1,28 @@
 """Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved runs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name, parsed, spelled
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.fitting import fact, fitted
-from vitinit.benchmark.grids.parts import HERE, check_recipe, resolve_dataset, resolve_model, resolve_recipe
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.settings import columns
-from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
+HERE = Path(__file__).parents[1]
 PARTS = ("dataset", "model", "recipe")
 MOST_RUNS = 100_000
 POOLED = ("length", "convit-anatomy")
@@ -65,19 +67,19 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
     file = parsed(GridFile, content, f"grid file {path}")
     if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
         raise VitinitError(f"grid file {path}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
-    for registered in (datasets.names, models.families):
-        registered()  # what is wrong with a file is not wrong with a block
+    for names_in_files in (datasets.names, models.families):
+        names_in_files()  # what is wrong with a file is not wrong with a block
     study = spelled(path.stem)
-    found = [one for number in range(len(file.blocks)) for one in _of_block(file, number, fixed or {}, path)]
-    return Grid(study, file.title, _cells(found, seeds, study), file)
+    firsts = [first for number in range(len(file.blocks)) for first in _of_block(file, number, fixed or {}, path)]
+    return Grid(study, file.title, _cells(firsts, seeds, study), file)
 
 
 def _with_content(value: Any, folder: Path) -> Any:
     """Return the content of a grid in which every name of a file has that file's content."""
     if isinstance(value, dict):
-        return {key: _with_content(each, folder) for key, each in value.items()}
+        return {key: _with_content(field, folder) for key, field in value.items()}
     if isinstance(value, list):
-        return [_with_content(each, folder) for each in value]
+        return [_with_content(item, folder) for item in value]
     return plugins.pinned(value, folder) if isinstance(value, str) and plugins.in_a_file(value) else value
 
 
@@ -94,9 +96,9 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
         for chosen in itertools.product(*block.sweep.values()):
             place = where
             swept, given = _by_part(dict(zip(block.sweep, chosen, strict=True))), _by_part(fixed)
-            values = {part: {**swept[part], **given[part]} for part in PARTS}
-            found = [resolve_dataset({**each, **values["dataset"]}, path.parent) for each in block.datasets]
-            for dataset, (label, row) in itertools.product(found, file.rows.items()):
+            values = {part: swept[part] | given[part] for part in PARTS}
+            specs = [resolve_dataset({**dataset, **values["dataset"]}, path.parent) for dataset in block.datasets]
+            for dataset, (label, row) in itertools.product(specs, file.rows.items()):
                 place = f"{where}, row {label!r}"
                 model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
                 base, method, misfit, sources, remarks = fact(
@@ -136,16 +138,115 @@ def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _cells(found: list[tuple[Cell, list[int]]], seeds: list[int] | None, study: str) -> list[Cell]:
+def _cells(firsts: list[tuple[Cell, list[int]]], seeds: list[int] | None, study: str) -> list[Cell]:
     """The runs of all seeds; one that two blocks name is there once."""
-    runs = {str(number): (cell.row, cell.spec) for number, (cell, _) in enumerate(found)}
-    column = columns(runs, {str(number) for number, (cell, _) in enumerate(found) if not cell.misfit})
+    runs = {number: (cell.row, cell.spec) for number, (cell, _) in enumerate(firsts)}
+    column = columns(runs, {number for number, (cell, _) in enumerate(firsts) if not cell.misfit})
     cells: dict[str, Cell] = {}
-    for number, (first, its) in enumerate(found):
-        for seed in seeds or its:
-            spec = first.spec.model_copy(update={"seed": seed})
-            cell = replace(first, spec=spec, column=column[str(number)])
+    for number, (first, seeds_of_block) in enumerate(firsts):
+        for seed in seeds or seeds_of_block:
+            cell = replace(first, spec=first.spec.model_copy(update={"seed": seed}), column=column[number])
             other = cells.setdefault(cell.run_id, cell)
             if other.row != cell.row:
                 raise VitinitError(f"grid {study!r}, row {cell.row!r}: is the same run as row {other.row!r}")
     return list(cells.values())
+
+
+# --- dataset, model and recipe of a run, from the fields that a grid has for them ---
+
+
+@cache
+def recipes() -> dict[str, dict[str, Any]]:
+    """The recipes that ship with the benchmark, by name, as fields."""
+    return {path.stem: read(path) for path in sorted((HERE / "recipes").glob("*.yaml"))}
+
+
+def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpec:
+    """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise.
+
+    A relative path begins in `home`, the folder of a grid.
+    """
+    fields = dict(named)
+    name = str(fields.get("name"))
+    before, colon, path = name.partition(":")
+    if colon and before in WITH_PATH:
+        if "path" in fields:
+            raise VitinitError(f"dataset {name!r}: its path is in the name and beside it; give it once")
+        fields |= {"name": before, "path": path}
+    spec = parsed(DatasetSpec, fields, f"dataset {name!r}")
+    if spec.path and not spec.home and not Path(spec.path).is_absolute():
+        spec = spec.model_copy(update={"home": str(home.absolute())})
+    datasets.get(spec.name).training_images(spec)
+    return spec
+
+
+def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+    """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
+
+    Raises:
+        VitinitError: there is no such preset or family, or the family has no such field or value.
+    """
+    explicit, presets = dict(fields), models.presets()
+    preset = explicit.pop("preset", None)
+    if named := models.by_name(explicit):
+        if preset is not None:
+            raise VitinitError(f"model: {named.key} names a model, and so does preset")
+        return model_spec(fact(_by_name, explicit))
+    if preset is not None:
+        if str(preset) not in presets:
+            raise unknown_name("model", str(preset), presets)
+        explicit = {**presets[str(preset)], **explicit}
+    return _checked(explicit)
+
+
+def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+    named = models.by_name(fields)
+    assert named
+    return _checked(named.of_grid(fields)).model_dump(mode="json")
+
+
+def _checked(fields: Mapping[str, Any]) -> BaseModelSpec:
+    spec = parsed(models.family_of(fields), fields, "model")
+    spec.check()
+    return spec
+
+
+def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
+    """A Recipe by name, with fields overridden.
+
+    Raises:
+        VitinitError: unknown recipe or a field that is not valid.
+    """
+    name = str(named.get("name"))
+    if name not in recipes():
+        raise unknown_name("recipe", name, recipes())
+    recipe = parsed(Recipe, {**recipes()[name], **named}, f"recipe {name!r}")
+    try:
+        optimizers.check(recipe)
+        return recipe.model_copy(update={"augment": tuple(map(augmentations.resolve, recipe.augment))})
+    except VitinitError as error:
+        raise VitinitError(f"recipe {name!r}: {error}") from None
+
+
+def check_recipe(spec: RunSpec) -> None:
+    """Refuse what does not go with the dataset, where that is known before it is read.
+
+    Raises:
+        VitinitError: the dataset has masks, and the model has no classifier for each token, or the recipe changes
+            images in a way that masks do not follow; the recipe crops images in a way that is for another kind of
+            dataset, which would be passed over in silence; or it has a batch that is larger than the dataset, or
+            padding wider than its images.
+    """
+    recipe, dataset = spec.recipe, datasets.get(spec.dataset.name)
+    where, padding, size = f"recipe {recipe.name!r}", recipe.crop_padding, spec.model.image_size
+    if dataset.dense:
+        recipe.check_masks()
+        if not spec.model.dense:
+            raise VitinitError(f"a {spec.model.label} cannot classify each patch token, as a dataset with masks asks")
+    images = dataset.training_images(spec.dataset)
+    if images is not None and recipe.batch_size > images:
+        raise VitinitError(f"{where}: batch_size {recipe.batch_size} is more than the {images} training images")
+    if padding > size:
+        raise VitinitError(f"{where}: crop_padding {padding} is more than image_size {size}: a crop could miss it")
+    if padding and (dataset.streamed or recipe.crops):
+        raise VitinitError(f"{where}: crop_padding does not go with crop_scale or crop_pct, nor with imagenet")

@@ -31,10 +31,10 @@ def seeds_of(value: Any) -> Any:
         match = re.fullmatch(r"\s*(0|[1-9][0-9]*)\s*(-\s*(0|[1-9][0-9]*)\s*)?", part)
         if not match:
             raise ValueError("write 0-4 or 0,2,7")
-        named = range(int(match[1]), int(match[3] or match[1]) + 1)
-        if not 0 < len(named) <= MAX_SEEDS:
+        run = range(int(match[1]), int(match[3] or match[1]) + 1)
+        if not 0 < len(run) <= MAX_SEEDS:
             raise ValueError(f"{part} is to name 1 to {MAX_SEEDS:,} seeds, the smallest first")
-        seeds += named
+        seeds += run
     return once(seeds, "seed")
 
 
@@ -137,7 +137,12 @@ class Grid:
     @property
     def layout(self) -> Layout:
         """Return the facts of the grid that are stored beside the records."""
-        rows, columns = (list(dict.fromkeys(cell.place[at] for cell in self.cells)) for at in (0, 1))
-        registered = {"contrasts": self.registered.contrasts, "analysis": self.registered.analysis}
-        runs = {at_seed_0(cell.spec): cell.row for cell in self.cells}
-        return Layout(rows=rows, columns=columns, title=self.title, runs=runs, **registered)
+        rows, columns = ([*dict.fromkeys(names)] for names in zip(*(cell.place for cell in self.cells), strict=True))
+        return Layout(
+            rows=rows,
+            columns=columns,
+            title=self.title,
+            runs={at_seed_0(cell.spec): cell.row for cell in self.cells},
+            contrasts=self.registered.contrasts,
+            analysis=self.registered.analysis,
+        )

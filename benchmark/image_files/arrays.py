@@ -172,6 +172,12 @@ class Data:
     file: Path | None = None
     jpegs: bool = False
 
+    def in_both(self) -> int:
+        """Count the held-out images that are trained on, too: the same pixels, or file."""
+        splits = self.train, self.held_out
+        trained, held_out = ([hash(split.content(n)) for n in range(len(split.labels))] for split in splits)
+        return int(np.isin(held_out, trained).sum())
+
 
 def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:
     """Return the training split and the one that accuracy is measured on: the test split, or else the validation part.

@@ -22,7 +22,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitinit.benchmark.datasets.load import sources
 from vitinit.benchmark.datasets.registry import get
 from vitinit.benchmark.fields import Count, Frozen, Sha256, WholeNumber
 from vitinit.benchmark.files.atomic import sync_folder
@@ -74,22 +73,22 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
         raise VitinitError(missing)
     size = None if jpegs else image_size
     folder, name = prepared_folder(spec, size, data_dir), f"{spec.name}:{spec.path}" if spec.path else spec.name
-    subset = f" --train-size {spec.train_size}" if spec.train_size else ""
-    kind = f"--image-size {size}" if size else "--jpeg"
-    how = f"run 'vitinit data prepare {shlex.quote(name)} {kind}{subset} --data-dir {shlex.quote(str(data_dir))}'"
-    found = read_model(folder / MANIFEST, Manifest, f"what was prepared: move {folder} away and {how}")
-    if found is None:
-        of = f" at {size} px" if size else ", in JPEGs to be cropped,"
-        raise VitinitError(f"{spec.label}{of} is not prepared for FFCV in {data_dir}: {how}")
+    options = f"--image-size {size}" if size else "--jpeg"
+    options += f" --train-size {spec.train_size}" if spec.train_size else ""
+    how = f"run 'vitinit data prepare {shlex.quote(name)} {options} --data-dir {shlex.quote(str(data_dir))}'"
+    manifest = read_model(folder / MANIFEST, Manifest, f"what was prepared: move {folder} away and {how}")
+    if manifest is None:
+        state = f" at {size} px" if size else ", in JPEGs to be cropped,"
+        raise VitinitError(f"{spec.label}{state} is not prepared for FFCV in {data_dir}: {how}")
     with os_errors("cannot read the prepared dataset"):
-        if found.stamp != get(spec.name).own_files(spec).get("stamp"):
+        if manifest.stamp != get(spec.name).own_files(spec).get("stamp"):
             raise VitinitError(f"{spec.label} has other files than when it was prepared: move {folder} away and {how}")
         # FFCV maps the file: one that was cut short would end the process.
-        if (length := (folder / BETON).stat().st_size) != found.size:
-            raise damaged(folder / BETON, f"it has {length:,} bytes instead of {found.size:,}")
-    train, held_out = (Split(None, labels) for labels in torch.tensor(found.labels).tensor_split([found.train]))
-    classes, mean, std = found.classes, found.mean, found.std
-    return Data(train, held_out, classes, mean, std, found.checksum, image_size, folder / BETON, jpegs)
+        if (length := (folder / BETON).stat().st_size) != manifest.size:
+            raise damaged(folder / BETON, f"it has {length:,} bytes instead of {manifest.size:,}")
+    train, held_out = (Split(None, labels) for labels in torch.tensor(manifest.labels).tensor_split([manifest.train]))
+    statistics = manifest.mean, manifest.std
+    return Data(train, held_out, manifest.classes, *statistics, manifest.checksum, image_size, folder / BETON, jpegs)
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -147,7 +146,7 @@ def prepare_beton(
         VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already, or the disk is
             full.
     """
-    opened, folder = sources(spec, data_dir), prepared_folder(spec, image_size, data_dir)
+    opened, folder = get(spec.name).sources(spec, data_dir), prepared_folder(spec, image_size, data_dir)
     if opened.train.labels.ndim > 1:
         raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
     if (folder / MANIFEST).is_file():
@@ -166,13 +165,13 @@ def prepare_beton(
         done = 0
         for split in splits:
             for chunk in torch.arange(len(split.labels)).split(CHUNK if image_size else CHUNK // 16):
-                part = split.part(chunk)
+                some = split.part(chunk)
                 if image_size:
-                    images_NCHW = part.sized(image_size)
+                    images_NCHW = some.sized(image_size)
                     checksum.update(images_NCHW.numpy().data)
                     yield from images_NCHW.permute(0, 2, 3, 1).contiguous().numpy()
                 else:
-                    for image in part.arrays(np.array):
+                    for image in some.arrays(np.array):
                         checksum.update(image.data)
                         yield image
                 done += len(chunk)

@@ -28,13 +28,13 @@ def below(folder: Path) -> list[Path]:
     def stop(error: OSError) -> None:
         raise VitinitError(f"cannot read {error.filename}: {error.strerror}")
 
-    found: list[Path] = []
+    paths: list[Path] = []
     for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
         if Path(home).is_symlink() and os.path.realpath(home) in map(os.path.realpath, Path(home).parents):
             raise VitinitError(f"{home}: is a link that leads back to a folder above it")
-        found += [Path(home, name) for name in files if name[0] != "."]
-    return sorted(found)
+        paths += [Path(home, name) for name in files if name[0] != "."]
+    return sorted(paths)
 
 
 def stamp(files: Iterable[Path], root: Path) -> str:

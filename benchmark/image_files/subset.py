@@ -48,14 +48,14 @@ def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tup
     if labels.ndim > 1:
         labels, classes = np.zeros(len(labels), np.int64), 1
     trained_on(spec, len(labels), classes)
-    val = np.arange(0) if spec.val_size is None else stratified(labels, spec.val_size, classes)
+    val = stratified(labels, spec.val_size or 0, classes)
     rest = np.setdiff1d(np.arange(len(labels)), val, assume_unique=True)
     if len(gone := np.setdiff1d(labels, labels[rest])):
         raise VitinitError(
             f"val_size {spec.val_size} takes all images with label {gone[0]}, and leaves none to train on"
         )
     if spec.train_size is not None:
-        rest = rest[stratified(labels[rest], spec.train_size, classes, draw * (spec.train_draw == "seed"))]
+        rest = rest[stratified(labels[rest], spec.train_size, classes, draw if spec.train_draw == "seed" else 0)]
     return rest, val
 
 

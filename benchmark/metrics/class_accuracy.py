@@ -22,7 +22,7 @@ class ClassAccuracy(Metric):
 
         classes, counted_N = logits_NK.shape[1], labels_N[labels_N >= 0]
         correct_N = labels_N[logits_NK.argmax(-1) == labels_N]
-        return torch.cat([each.bincount(minlength=classes) for each in (counted_N, correct_N)]).double()
+        return torch.cat([labels.bincount(minlength=classes) for labels in (counted_N, correct_N)]).double()
 
     def values(self, sums: Tensor) -> dict[str, float]:
         """Return the accuracy of each class that has images."""

@@ -3,8 +3,6 @@
 Every `Metric` of a file in this folder is found. Imports no torch.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -74,9 +72,9 @@ def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:
         dense: the dataset has masks.
         last: after the last epoch.
     """
-    kind = "masks" if dense else "labels"
-    known = [metric() for metric in REGISTRY.entries()]
-    return [each for each in known if kind in each.of and each.fits(classes) and last >= each.at_the_end]
+    labels = "masks" if dense else "labels"
+    metrics = [metric() for metric in REGISTRY.entries() if labels in metric.of and (last or not metric.at_the_end)]
+    return [metric for metric in metrics if metric.fits(classes)]
 
 
 def get(name: str) -> Metric:
@@ -87,10 +85,10 @@ def get(name: str) -> Metric:
         VitinitError: there is none.
     """
     known = REGISTRY.by_name()
-    found = known.get(name) or known.get(re.sub(r"_\d+$", "", name)) or known.get(name.removeprefix(AVERAGED))
-    if found is None:
-        raise unknown_name("metric", name, known)
-    return found()
+    for metric in (name, re.sub(r"_\d+$", "", name), name.removeprefix(AVERAGED)):
+        if metric in known:
+            return known[metric]()
+    raise unknown_name("metric", name, known)
 
 
 def metric_label(name: str) -> str:
@@ -115,9 +113,8 @@ def main_metric(name: str | None, dense: bool, classes: int | None) -> str:
     """
     if name is None:
         return OF_MASKS if dense else OF_LABELS
-    metric = get(name)
-    kind = "masks" if dense else "labels"
-    if metric.name != name or metric.at_the_end or not metric.percent or kind not in metric.of:
+    metric, labels = get(name), "masks" if dense else "labels"
+    if metric.name != name or metric.at_the_end or not metric.percent or labels not in metric.of:
         raise VitinitError(f"metric {name!r} cannot be the main one: that is one number in percent after every epoch")
     if classes is not None and not metric.fits(classes):
         raise VitinitError(f"metric {name!r} says nothing of {classes} classes")

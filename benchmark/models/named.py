@@ -108,7 +108,7 @@ class TimmModel(NamedModel):
         """Fill in the size of the images, too."""
         import timm
 
-        own, name = super().of_grid(fields), str(fields["timm"])
+        spec, name = super().of_grid(fields), str(fields["timm"])
         known = timm.list_models()
         bare, _, tag = name.partition(".")
         if tag and bare in known:
@@ -116,9 +116,9 @@ class TimmModel(NamedModel):
         if name not in known:
             near = difflib.get_close_matches(name, known, n=5) or ["none is near"]
             raise VitinitError(f"timm has no model {name[:80]!r}; {', '.join(near)}? All: timm.list_models()")
-        if own["image_size"] is None and (usual := timm.get_pretrained_cfg(name)):
-            own["image_size"] = usual.input_size[-1]
-        return own
+        if spec["image_size"] is None and (usual := timm.get_pretrained_cfg(name)):
+            spec["image_size"] = usual.input_size[-1]
+        return spec
 
     def build(self, classes: int) -> nn.Module:
         """By `timm.create_model`, which is told the size of the images where the model has to know it."""

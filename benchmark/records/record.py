@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -26,7 +26,6 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
-    PrivateAttr,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -39,7 +38,6 @@ from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
 from vitinit.initializers.errors import VitinitError, explain
-from vitinit.initializers.plugins import is_pinned
 from vitinit.initializers.report import InitReport, Share
 
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -49,16 +47,35 @@ RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_m
 """Fields of an epoch that are measured after it."""
 
 
+TIMES: dict[str, Any] = {
+    **dict.fromkeys(("written", "seconds", "sessions", "notes", "files"), True),
+    "init": {"seconds", "start"},
+    "dataset": {"stamp"},
+    "history": {"__all__": {"seconds", "images_per_s"}},
+    "probes": {"__all__": {"seconds"}},
+    "environment": {"gpu_usage"},
+}
+"""Fields of a record that no repetition has again; `init.start`, the attention, is taken no longer."""
+
+
 class Facts(BaseModel):
     """Free fields that are read again."""
 
     commit: str | None = None
-    initializers: dict[str, str] | None = None
+    dirty: bool | None = None
+    source: str | None = None
+    initializers: dict[str, str] = Field(default_factory=dict)
+    gpu: str | None = None
+    processor: str | None = None
+    cpu: dict[str, Any] | None = None
+    device: str | None = None
+    threads: int = 1
+    processes: int = 1
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
     json.dumps(values, allow_nan=False)
-    Facts.model_validate(values)
+    Facts.model_validate(values, strict=True)
     return values
 
 
@@ -123,9 +140,8 @@ class EpochRow(_Recorded):
             return self.ema_loss if metric == AVERAGED + "loss" else self.ema_score
         if metric not in ("loss", self.field):
             return self.metrics.get(metric)
-        test, val = (getattr(self, f"{split}_{metric}") for split in ("test", "val"))
-        found: float | None = val if test is None else test
-        return found
+        values: list[float | None] = [getattr(self, f"{split}_{metric}") for split in ("test", "val")]
+        return values[1] if values[0] is None else values[0]
 
     def scored(self, digits: int = 1) -> str:
         """The score for people, `top-1 54.3%`; empty where there is none."""
@@ -270,9 +286,10 @@ class RunRecord(_Outcome):
             raise ValueError(f"dataset does not hold the number of images of {on!r} alone, which it is evaluated on")
         images, evaluated = getattr(self.dataset, on), recipe.evaluated_epochs
         headline, name = self.last.headline, self.spec.dataset.name
-        if headline and not is_pinned(name):
+        if headline:
             from vitinit.benchmark.datasets.registry import REGISTRY
 
+            metrics.main_metric(headline, self.last.field == OF_MASKS, self.dataset.classes)
             dataset = REGISTRY.by_name().get(name)
             if dataset and dataset.metric != headline:
                 raise ValueError(f"headline {headline} is not the metric of dataset {name}")
@@ -280,7 +297,8 @@ class RunRecord(_Outcome):
         for row in self.history:
             results = [*averaged, f"{on}_loss", f"{on}_{self.last.field}"] if row.epoch in evaluated else []
             held = {name for name in RESULTS if getattr(row, name) is not None}
-            fits = row.score is not None and row.headline == self.last.headline if results else not row.metrics
+            scored = row.headline == headline and row.score is not None and 0 <= row.score <= 100
+            fits = scored if results else not row.metrics
             if held != {*results} or not fits:
                 names = ", ".join(sorted(results)) or "no result"
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
@@ -298,33 +316,26 @@ class RunRecord(_Outcome):
             raise ValueError("probes are of other epochs than 0 and those that are evaluated")
         return self
 
-    def without_times(self, **options: Any) -> dict[str, Any]:
-        """The record less times and files: what one that was killed and resumed shares with one that was not."""
-        times = ["written", "seconds", "sessions", "notes", "gpu_usage", "images_per_s", "files", "stamp"]
+    def without_times(self, *but: str, **options: Any) -> dict[str, Any]:
+        """The record less times and files: what one that was killed and resumed shares with one that was not.
 
-        def rest(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {
-                    name: each if name in ("metrics", "more") else rest(each)  # which have names of their own
-                    for name, each in value.items()
-                    if name not in times
-                }
-            return [rest(each) for each in value] if isinstance(value, list) else value
-
-        whole: dict[str, Any] = rest(self.model_dump(mode="json", **options))
-        return whole
+        Args:
+            but: other fields that are left out.
+            options: of pydantic's `model_dump`.
+        """
+        return self.model_dump(mode="json", exclude={**TIMES, **dict.fromkeys(but, True)}, **options)
 
     @property
     def sources(self) -> dict[str, str]:
         """The hash of the source file of each of its initialisers, by name; empty in older records."""
-        return dict(self.environment.get("initializers") or {})
+        return Facts.model_validate(self.environment).initializers
 
     @property
     def last(self) -> EpochRow:
         """The last epoch."""
         return self.history[-1]
 
-    _metric: str | None = PrivateAttr(None)
+    _metric: str | None = None
 
     def by(self, metric: str) -> RunRecord:
         """Return the same record with another metric as its `score`, for tables and figures.
@@ -417,21 +428,29 @@ def from_bytes(data: bytes) -> Outcome:
     body = unseal(data)
     if body == data:
         raise VitinitError("has no digest: cut short, or not written by vitinit")
-    try:
-        outcome = OUTCOME.validate_json(body, strict=True)
-        no_field_twice(body)
-    except ValidationError as error:
-        raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
-    except ValueError as error:
-        raise VitinitError(str(error)) from None
+    outcome = from_json(OUTCOME, body)
     if "schema_version" not in outcome.model_fields_set:
         raise VitinitError("has no schema_version")
     return outcome
 
 
-def no_field_twice(body: bytes) -> None:
-    """Raise ValueError where one reader of an object takes the first of a field, another the last."""
-    json.loads(body, object_pairs_hook=lambda pairs: once([name for name, _ in pairs], "field"))
+T = TypeVar("T")
+
+
+def from_json(adapter: TypeAdapter[T], body: bytes) -> T:
+    """Return what a JSON document holds. No field is there twice: one reader would take the first, another the last.
+
+    Raises:
+        VitinitError: what is wrong with it, in one line.
+    """
+    try:
+        value = adapter.validate_json(body, strict=True)
+        json.loads(body, object_pairs_hook=lambda pairs: once([name for name, _ in pairs], "field"))
+        return value
+    except ValidationError as error:
+        raise VitinitError(str(explain(error, "")).removeprefix(": ")) from None
+    except ValueError as error:
+        raise VitinitError(str(error)) from None
 
 
 def seal(body: bytes) -> bytes:

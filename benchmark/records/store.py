@@ -19,12 +19,12 @@ import os
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, get_args
 
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter
 
 from vitinit.benchmark.contrasts import Registered
-from vitinit.benchmark.fields import Frozen
+from vitinit.benchmark.fields import Frozen, Model
 from vitinit.benchmark.files.atomic import alone, write_atomically
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.records.record import (
@@ -33,13 +33,13 @@ from vitinit.benchmark.records.record import (
     RunRecord,
     SkipRecord,
     from_bytes,
-    no_field_twice,
+    from_json,
     seal,
     to_bytes,
     unseal,
 )
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError, explain, os_errors, plain
+from vitinit.initializers.errors import VitinitError, os_errors, plain
 
 
 class Unreadable(VitinitError):
@@ -47,7 +47,7 @@ class Unreadable(VitinitError):
 
 
 Status = Literal["done", "failed", "skipped"]
-STATUSES: tuple[Status, ...] = ("done", "failed", "skipped")
+STATUSES: tuple[Status, ...] = get_args(Status)
 """Outcomes of a run; each takes the place of those behind it."""
 
 LAYOUT = "LAYOUT"
@@ -121,8 +121,8 @@ class Contents:
         for outcomes in everything if layout.runs else ():
             for run_id, outcome in outcomes.items():
                 if layout.runs.get(at_seed_0(outcome.spec), outcome.row) != outcome.row:
-                    parts = outcome.spec.method, outcome.spec.base
-                    row = f"{outcome.row} ({' over '.join(part.name for part in parts if part)})"
+                    initializers = filter(None, (outcome.spec.method, outcome.spec.base))
+                    row = f"{outcome.row} ({' over '.join(initializer.name for initializer in initializers)})"
                     lines.append(f"run {run_id} is {row}: not what the grid has in this row")
                     outcomes[run_id] = outcome.model_copy(update={"row": row})
         return lines
@@ -292,10 +292,7 @@ def _set_aside_invalid(path: Path) -> None:
             path.rename(f"{path}.invalid-{uuid.uuid4().hex[:8]}")
 
 
-Model = TypeVar("Model", bound=Frozen)
-
-
-def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
+def read_model(path: Path, model: type[Model], what: str) -> Model | None:
     """Return what a JSON file holds; None where there is none.
 
     Raises:
@@ -306,15 +303,9 @@ def read_model(path: Path, kind: type[Model], what: str) -> Model | None:
     with os_errors(f"cannot read {path}"):
         content = read(path)
     try:
-        body = unseal(content)
-        model = kind.model_validate_json(body)
-        no_field_twice(body)
-        return model
-    except ValidationError as error:
-        why = str(explain(error, "")).removeprefix(": ")
-    except ValueError as error:
-        why = str(error)
-    raise VitinitError(f"{path}: does not hold {what}: {plain(why, 160)}")
+        return from_json(TypeAdapter(model), unseal(content))
+    except VitinitError as error:
+        raise VitinitError(f"{path}: does not hold {what}: {plain(str(error), 160)}") from None
 
 
 def write_model(path: Path, content: Frozen) -> None:

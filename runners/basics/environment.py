@@ -158,18 +158,21 @@ def argv() -> list[str]:
 
 
 SECRET = re.compile(
-    r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?\s*[=:]\s*["']?(\w+\s+)?"""
+    r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)|(?<=PRIVATE KEY-----)[\w\s+/=:,\\-]+?(?=-----END|\Z)"""
+    r"""|(?:(?<=cookie)|(?<=cookies))["']?\s*[=:][^\r\n]+"""
+    r"""|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?\s*[=:]\s*["']?(\w+\s+)?|\blogin\s+\S+\s+password\s+"""
     r"""|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|npm_|pypi-|dckr_pat_|ya29\.)(?=\S{12})"""
-    r"""|(?:password|passwd|passphrase|\bpwd|secret|api[_-]?key|(?:access|auth|api|hf)[_-]?token|[?&"'-]token|-signature"""
-    r"""|[?&]sig)\w*["']?\s*[=:]\s*["']?|--[\w-]*(?:password|token|secret|key)\s+)[^\s"'@&,;]+""",
+    r"""|(?:password|passwd|passphrase|\bpwd|secret|credential|api[_-]?key|(?:access|auth|api|hf)[_-]?token|[?&"'-]token"""
+    r"""|-signature|[?&]sig)\w*["']?\s*[=:]\s*["']?|--[\w-]*(?:password|token|secret|key)\s+)[^\s"'@&,;]+""",
     re.IGNORECASE,
 )
 """Words before a secret, and the secret."""
 _FOLDER = r"[^\s/\"':,()]+/"
 FOLDERS = re.compile(
     rf"(?:(?<![\w./~-])|(?<=file://))/(?:(?:home|Users)/{_FOLDER}(?:(?:{_FOLDER})*(?={_FOLDER}))?|(?:{_FOLDER})+(?={_FOLDER}))"
+    r"""|(?:\b[A-Za-z]:|\\)[\\/]+(?:[^\s\\/"':,()]+[\\/]+)+"""
 )
-"""Folders of an absolute path, but for the last one; of a home, its name too."""
+"""Folders of an absolute path, but for the last one; of a home, its name too; all of them in a path of Windows."""
 
 
 def shareable(text: str) -> str:

@@ -18,7 +18,7 @@ def get(
     data_dir: DataOption = None,
 ) -> None:
     """Download a dataset with torchvision, which checks its md5 sums."""
-    from vitinit.benchmark.datasets import load as datasets
+    from vitinit.benchmark.datasets import registry as datasets
 
     folder = datasets.data_dir(data_dir)
     datasets.download(name, folder)
@@ -40,15 +40,14 @@ def prepare(
     """Write a dataset into one file for the loader ffcv; ImageNet always in JPEGs. After a stop, call it again."""
     from rich.progress import Progress
 
-    from vitinit.benchmark.datasets import load as datasets
-    from vitinit.benchmark.datasets import registry
-    from vitinit.benchmark.grids.parts import resolve_dataset
+    from vitinit.benchmark.datasets import registry as datasets
+    from vitinit.benchmark.grids.grid import resolve_dataset
     from vitinit.benchmark.image_files.beton import prepare_beton
 
     spec, folder = resolve_dataset({"name": name, "train_size": train_size}), datasets.data_dir(data_dir)
-    if reason := registry.unavailable(spec, folder):
+    if reason := datasets.unavailable(spec, folder):
         raise VitinitError(reason)
-    own_size = jpeg or registry.get(spec.name).streamed
+    own_size = jpeg or datasets.get(spec.name).streamed
     if own_size and image_size:
         raise VitinitError(f"{spec.label}: JPEGs are in their own size; leave --image-size out")
     size = None if own_size else image_size or 32

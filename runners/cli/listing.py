@@ -71,8 +71,8 @@ def _registered(home: str) -> Callable[[], Mapping[str, Any]]:
 
 def _datasets() -> Mapping[str, str]:
     from vitinit.benchmark.datasets import registry
-    from vitinit.benchmark.datasets.load import data_dir
-    from vitinit.benchmark.grids import parts
+    from vitinit.benchmark.datasets.registry import data_dir
+    from vitinit.benchmark.grids import grid
     from vitinit.benchmark.spec import WITH_PATH
 
     texts = {}
@@ -81,7 +81,7 @@ def _datasets() -> Mapping[str, str]:
         if name in WITH_PATH:
             texts[name] = f"{name}:{WITH_PATH[name]}: {_text(type(dataset))}"
             continue
-        reason = registry.unavailable(parts.resolve_dataset({"name": name}), data_dir(None)) or "available"
+        reason = registry.unavailable(grid.resolve_dataset({"name": name}), data_dir(None)) or "available"
         train, test = dataset.images or ("?", "?")
         sizes = f"{dataset.classes} classes, {train} training and {test} test images"
         texts[name] = f"{sizes}; {reason.removeprefix(f'{name} is ')}"
@@ -89,16 +89,16 @@ def _datasets() -> Mapping[str, str]:
 
 
 def _models() -> Mapping[str, BaseModel]:
-    from vitinit.benchmark.grids.parts import resolve_model
+    from vitinit.benchmark.grids.grid import resolve_model
     from vitinit.benchmark.models import registry
 
     return {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
 
 
 def _recipes() -> Mapping[str, BaseModel]:
-    from vitinit.benchmark.grids import parts
+    from vitinit.benchmark.grids import grid
 
-    return {name: parts.resolve_recipe({"name": name}) for name in parts.recipes()}
+    return {name: grid.resolve_recipe({"name": name}) for name in grid.recipes()}
 
 
 def _recipe(recipe: BaseModel) -> str:

@@ -21,12 +21,12 @@ from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 import typer
 import yaml
 
-from vitinit.benchmark.datasets.load import data_dir as data_folder
+from vitinit.benchmark.datasets.registry import data_dir as data_folder
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
-from vitinit.benchmark.grids.parts import HERE
+from vitinit.benchmark.grids.grid import HERE
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks

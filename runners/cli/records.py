@@ -112,7 +112,7 @@ def reproduce(
     if out.resolve() == path.parents[1].resolve():
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
-    from vitinit.benchmark.datasets.load import data_dir as data_folder
+    from vitinit.benchmark.datasets.registry import data_dir as data_folder
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
@@ -210,7 +210,7 @@ def take(
 
     source, target, left = Store(folder), Store(results), list[str]()
     for study in source.studies():
-        contents, here, taken = source.read(study), target.read(study).done, 0
+        contents, here, taken, by_word = source.read(study), target.read(study).done, 0, 0
         left += contents.problems
         for run_id, record in contents.done.items():
             if run_id in here:
@@ -224,9 +224,13 @@ def take(
             else:
                 target.write(record)
                 taken += 1
+                if known != record.environment.get("source"):
+                    by_word += 1
         if target.layout(study) == Layout():
             target.write_layout(study, source.layout(study))
         console.print(f"{study}: {count(taken, 'run')} taken, {len(here.keys() & contents.done)} here already")
+        if by_word:
+            console.print(f"{study}: that the code of {count(by_word, 'run')} is a commit's, the record alone says")
     for line in left:
         console.print(f"left: {line}", soft_wrap=True)
     raise typer.Exit(bool(left))

@@ -65,13 +65,15 @@ def wanted(todo: Work, view: View, profile: Profile, add: int | None) -> int:
 
     Jobs that wait or begin are counted for runs that they know of.
     """
+    if add is not None:
+        return add
     alive = view.jobs.alive
     at_work = {view.owners[cell.run_id].job for cell in view.cells("live")}
     idle = todo.slots * len(alive.keys() - at_work)
     known = {cell.run_id for cell in todo.cells} & (view.jobs.runs() - todo.setting.retried.keys())
     unknown = len(todo.cells) - len(known)
     needed = -(-(unknown + max(0, len(known) - idle)) // todo.slots)
-    return min(needed, max(profile.jobs - len(alive), min(1, unknown))) if add is None else add
+    return min(needed, max(profile.jobs - len(alive), min(1, unknown)))
 
 
 def described(todo: Work, number: int, profile: Profile) -> str:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vitinit.benchmark.files.reading import read
+from vitinit.initializers.errors import VitinitError
 from vitinit.slurm import jobs as cluster
 
 RUNS = "runs.json"
@@ -52,11 +52,19 @@ class Jobs:
         return not (job and self.submissions.get(job.name) == submission)
 
     def runs(self) -> set[str]:
-        """Return the runs that jobs which wait or run may carry out."""
+        """Return the runs that jobs which wait or run may carry out.
+
+        Raises:
+            VitinitError: the file that says so is damaged.
+        """
         run_ids: set[str] = set()
-        for submitted in {job.name for job in self.alive.values()}:
-            with suppress(Exception):  # whoever may write there may have written anything
-                run_ids |= set(json.loads(read(self.submissions[submitted] / RUNS)))
+        for path in {self.submissions[job.name] / RUNS for job in self.alive.values()}:
+            try:
+                run_ids |= set(json.loads(read(path)))
+            except (OSError, ValueError, TypeError):  # whoever may write there may have written anything
+                raise VitinitError(
+                    f"{path} is damaged: the runs of jobs that wait or run are not known; --add N hands over more"
+                ) from None
         return run_ids
 
 

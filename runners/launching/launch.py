@@ -12,8 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from vitinit.benchmark.datasets import load as datasets
-from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
@@ -192,13 +191,13 @@ def resolve_device(device: str, profile: Profile | None) -> str:
 
 def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | None:
     """Return the reason why a dataset cannot be used, after trying to download it."""
-    if registry.unavailable(dataset, setting.data_dir) and registry.get(dataset.name).downloaded:
+    if datasets.unavailable(dataset, setting.data_dir) and datasets.get(dataset.name).downloaded:
         display.say(f"downloading {dataset.name} to {setting.data_dir}")
         try:
             datasets.download(dataset.name, setting.data_dir)
         except VitinitError as error:
             display.say(str(error), "yellow")
-    return registry.unavailable(dataset, setting.data_dir)
+    return datasets.unavailable(dataset, setting.data_dir)
 
 
 def _todo(

@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, NamedTuple, get_args
 
-from vitinit.benchmark.datasets import load as datasets
-from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.datasets.folder import in_both
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
@@ -163,7 +162,7 @@ def look(
     contents = store.read(grid.name)
     ended = cache(lambda: jobs.ended(handed, over))
     data = datasets.data_dir(data_dir)
-    why_not = cache(missing or (lambda spec: registry.unavailable(spec, data)))
+    why_not = cache(missing or (lambda spec: datasets.unavailable(spec, data)))
 
     def planned(cell: Cell) -> Planned:
         run_id, failed = cell.run_id, contents.failed.get(cell.run_id)
@@ -275,7 +274,7 @@ def on_folders(view: View) -> list[str]:
     for spec in dict.fromkeys(cell.spec.dataset for cell in view.grid.cells):
         name, changed = f"{spec.name}:{spec.path}", 0
         with os_errors(f"dataset {name}"):
-            now = registry.get(spec.name).own_files(spec)
+            now = datasets.get(spec.name).own_files(spec)
             shared = in_both(spec) if now and spec.name == "folder" else 0
         if unread := now.get("unread"):
             lines.append(f"{name}: not read: {', '.join(f'{number} {ending}' for ending, number in unread.items())}")

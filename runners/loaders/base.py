@@ -24,11 +24,9 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations import registry as augmentations
-from vitinit.benchmark.augmentations.operations.carry_out import fill_color
-from vitinit.benchmark.augmentations.operations.image_operations import sent
+from vitinit.benchmark.augmentations.operations.image_operations import fill_color, sent
 from vitinit.benchmark.augmentations.registry import Augmentation
-from vitinit.benchmark.datasets import load as datasets
-from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_beton, prepared_folder, threads_kept
@@ -404,9 +402,9 @@ def open_data(
         VitinitError: the dataset cannot be used; or FFCV is to read it, and is not installed, or the dataset is not
             prepared for it; or images that are cropped are to be resident.
     """
-    if reason := registry.unavailable(spec, data_dir):
+    if reason := datasets.unavailable(spec, data_dir):
         raise VitinitError(reason)
-    dataset, why = registry.get(spec.name), ""
+    dataset, why = datasets.get(spec.name), ""
     own_size = cropped or dataset.streamed
     if loader == "resident" and own_size:
         raise VitinitError(

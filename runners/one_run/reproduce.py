@@ -123,9 +123,8 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
         then: the record as read from its file, so that a field of before its time is known from one that is None.
         now: its repetition.
     """
-    # runs no longer take the attention at their start
-    apart = {"execution": True, "environment": True, "edited": True, "init": {"start"}}
-    recorded, repeated = _leaves(then.without_times(exclude_unset=True, exclude=apart)), _leaves(now.without_times())
+    recorded = _leaves(then.without_times("execution", "environment", "edited", exclude_unset=True))
+    repeated = _leaves(now.without_times())
     pairs = {path: (value, repeated.get(path, "nothing")) for path, value in recorded.items()}
     different = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
     environment = differences(_facts(then), _facts(now))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError

@@ -12,7 +12,7 @@ from torchvision import transforms
 from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations import registry
-from vitinit.benchmark.augmentations.operations.carry_out import fill_color
+from vitinit.benchmark.augmentations.operations.image_operations import fill_color
 from vitinit.benchmark.spec import AugmentationSpec
 from vitinit.initializers.errors import VitinitError
 

@@ -10,7 +10,7 @@ from dataset_helpers import error_of, make_folder
 
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
-from vitinit.benchmark.datasets.load import decoded_size, load, sources
+from vitinit.benchmark.datasets.registry import decoded_size, load
 from vitinit.benchmark.image_files.arrays import IGNORED, Sources
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
@@ -36,7 +36,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(registry.get(request.param), path)
     if registry.unavailable(spec, place):
         pytest.skip(f"no {spec.name}: TESTS_KEEP=VITINIT_DATA make test")
-    return spec, place, sources(spec, place)
+    return spec, place, registry.get(spec.name).sources(spec, place)
 
 
 @pytest.mark.long

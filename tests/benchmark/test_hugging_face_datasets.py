@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from vitinit.benchmark.datasets import load
-from vitinit.benchmark.datasets.registry import unavailable
-from vitinit.benchmark.grids.parts import resolve_dataset
+from vitinit.benchmark.datasets.registry import load, unavailable
+from vitinit.benchmark.grids.grid import resolve_dataset
+from vitinit.benchmark.image_files.arrays import Data
 from vitinit.initializers.errors import VitinitError
 
 datasets = pytest.importorskip("datasets", reason="no datasets: pip install 'vitinit[hf]'")
@@ -31,10 +31,10 @@ def saved(found: datasets.Dataset | datasets.DatasetDict, path: Path) -> dict[st
     return {"name": f"hf:{path}"}
 
 
-def loaded(named: dict[str, str]) -> load.Data:
+def loaded(named: dict[str, str]) -> Data:
     spec = resolve_dataset(named)
     assert unavailable(spec, NOWHERE) is None
-    return load.load(spec, 8, NOWHERE)
+    return load(spec, 8, NOWHERE)
 
 
 def test_pixels_labels_and_classes_are_those_that_were_saved(tmp_path):

@@ -3,9 +3,11 @@
 import json
 from contextlib import suppress
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 from stored_records import REFERENCE
 
@@ -48,20 +50,7 @@ def test_a_parameter_that_came_later_is_none_inside_a_placebo_either() -> None:
 
 
 KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
-VALUES: list[object] = [
-    *(None, 0.0, 1e-6, 0.1, 0.5, 2, 8, 999, "other", "cifar10", "imagenet", "seed", "val", "epoch", "blocks", "image"),
-    *("bf16", "rand-m9", [0.08, 1.0], [0.75, 1.3], [0.9, 0.99], [{"name": "augmix", "params": {}}], {"std": 0.03}),
-    *({"name": "lion", "params": {}}, {"name": "linear"}),
-]
-"""Each field takes some of these; those of models are in test_model_contract.py."""
-TOGETHER = {
-    ("dataset", "path"): {"name": "folder", "path": "others"},
-    ("dataset", "train_draw"): {"train_size": 999},
-    ("dataset", "evaluate_on"): {"val_size": 10},
-    ("recipe", "mix_images"): {"mixup": 0.8},
-    ("recipe", "crop_ratio"): {"crop_scale": [0.5, 1.0]},
-}
-"""Other fields that a value needs."""
+FIELDS = yaml.safe_load(Path(__file__).with_name("field_values.yaml").read_text())
 
 
 def reference_run(**parts: object) -> RunSpec:
@@ -73,11 +62,11 @@ def test_every_field_counts(part: str) -> None:
     """Each value of a field is another run."""
     content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
     for field in KINDS[part].model_fields.keys() - {"home"}:  # where a path begins, which is no identity
-        base = {**content, **TOGETHER.get((part, field), {})}
+        base = {**content, **FIELDS["together"].get(f"{part}.{field}", {})}
         runs = [reference_run(**{part: base})]
-        for value in VALUES:
+        for value in FIELDS["values"]:
             with suppress(ValidationError, VitinitError):
                 runs.append(reference_run(**{part: {**base, field: value}}))
         values = {repr(getattr(getattr(run, part), field)) for run in runs}
-        assert len(values) > 1, f"{field}: give it another value in VALUES"
+        assert len(values) > 1, f"{field}: give it another value in field_values.yaml"
         assert len({run.run_id for run in runs}) == len(values), field

@@ -1,6 +1,7 @@
 """Attention maps beside records: written, read and checked."""
 
 import io
+import tracemalloc
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -58,6 +59,12 @@ def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> No
         f"invalid: {path}: no attention maps, or damaged: other bytes than those that the run kept",
         f"invalid: {weights}: other bytes than those that the run kept",
     ]
+    with weights.open("wb") as file:
+        file.truncate(2**27)
+    tracemalloc.start()
+    CliRunner().invoke(store_app, check)
+    assert tracemalloc.get_traced_memory()[1] < 2**26, "weights are read block by block"
+    tracemalloc.stop()
     weights.unlink()
     weights.symlink_to("/dev/zero")
     assert f"{weights}: cannot be read: no regular file" in CliRunner().invoke(store_app, check).output

@@ -25,8 +25,6 @@ SMALL_CONVIT = ConViT(
     depth=3,
     heads=4,
     qkv_bias=False,
-    position="learned",
-    pool="token",
     gpsa_layers=2,
 )
 

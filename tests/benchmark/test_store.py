@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from stored_records import WHOLE, failed, record, skipped
@@ -23,6 +25,7 @@ from tests.synthetic_masks import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
 from vitinit.benchmark.records.store import Layout, Store, at_seed_0
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.records import store_app
 
@@ -133,6 +136,16 @@ def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_ref
     ):
         with pytest.raises(ValueError, match="history"):
             RunRecord.model_validate_json(json.dumps({**json.loads(run.model_dump_json()), "history": rows}))
+
+
+def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have() -> None:
+    run = record()
+    spec = run.spec.model_copy(update={"dataset": DatasetSpec(name="mine.py:X@0123456789abcdef")})
+    for metric, value, fits in (("top5", 99.0, True), ("top5", 101.0, False), ("miou", 99.0, False)):
+        rows = [row.model_copy(update={"headline": metric, "metrics": {metric: value}}) for row in run.history]
+        changed = run.model_copy(update={"spec": spec, "run_id": spec.run_id, "history": rows})
+        with nullcontext() if fits else pytest.raises(VitinitError, match="refusing to write"):
+            assert from_bytes(to_bytes(changed)).last.score == value
 
 
 def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study: Path) -> None:
@@ -276,8 +289,43 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     done = CliRunner().invoke(store_app, command)
     assert done.output.splitlines() == [
         "small: 2 runs taken, 1 here already",
+        "small: that the code of 1 run is a commit's, the record alone says",
         f"left: {there.root}/small/{RUN}.json: cannot be read: no regular file of at most 67,108,864 bytes",
         f"left: run {wrong.run_id} of small is here with 1 other value",
         f"left: run {record(3).run_id} of small: its code is no commit of this repository",
     ]
     assert Store(study.parent).read("small").done == {run.run_id: run for run in (record(1), new, older)}
+
+
+# --- export: a row a run and a row an epoch, beside the records themselves ---
+
+
+EVIL = '\x1b]0;owned\x07\x1b[2J[red]x[/red]\r\n\u202etxt, "quoted" \\begin{x} %&_'
+
+
+def test_tables_read_back_the_same_with_failed_and_skipped_runs(study: Path, tmp_path: Path) -> None:
+    files, whole, out = Store(study.parent), record(row=EVIL), tmp_path / "out"
+    files.write(whole)
+    files.write(failed(record(2), f"first, line\n{EVIL}", execution={"device": "cuda"}, environment={"gpu": "H100"}))
+    files.write(skipped(record(3), "no images; put 'a', \"b\" into c"))
+    done = CliRunner().invoke(store_app, ["export", "--results", str(study.parent), "--out", str(out)])
+    said = [f"{out}/runs.csv: 4 rows", f"{out}/epochs.csv: 11 rows"]
+    assert (done.exit_code, done.output.splitlines()) == (0, said)
+    read = pd.read_csv(out / "runs.csv", dtype=str, keep_default_na=False).set_index("run_id")
+    rows: dict[str, Any] = read.to_dict("index")
+    for run in (whole, record(1)):
+        row, spec = rows[run.run_id], run.spec
+        names = ("row", "status", "reason", "dataset.name", "execution.device", "environment.commit")
+        expected = [run.row, "done", "", spec.dataset.name, "cpu", run.environment["commit"]]
+        assert [row[name] for name in names] == expected
+        numbers = [row[name] for name in ("top1", "best_top1", "best_epoch", "recipe.lr", "seconds")]
+        epoch, best = run.best
+        assert list(map(float, numbers)) == [run.score, best, epoch, spec.recipe.lr, run.seconds]
+        assert json.loads(row["recipe.betas"]) == list(spec.recipe.betas)
+    failure, skip = rows[record(2).run_id], rows[record(3).run_id]
+    names = ("status", "reason", "execution.device", "environment.gpu", "top1")
+    expected = ["failed", f"RuntimeError: first, line\n{EVIL}", "cuda", "H100", ""]
+    assert [failure[name] for name in names] == expected
+    assert (skip["status"], skip["reason"]) == ("skipped", "no images; put 'a', \"b\" into c")
+    epochs = pd.read_csv(out / "epochs.csv").set_index("run_id").loc[whole.run_id]
+    assert list(zip(epochs["epoch"], epochs["test_top1"], strict=True)) == list(whole.evaluated.items())

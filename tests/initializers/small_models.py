@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import vitinit
-from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.family import ModelSpec

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from vitinit.benchmark.datasets.load import load
-from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
+from vitinit.benchmark.datasets.registry import load
+from vitinit.benchmark.grids.grid import resolve_model, resolve_recipe
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import registry

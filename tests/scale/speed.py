@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.miniature import real_photographs
 from tests.random_images import beton, random_data
-from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.beton import ffcv_missing, prepare_beton
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import DatasetSpec, Recipe

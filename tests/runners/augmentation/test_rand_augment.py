@@ -17,7 +17,7 @@ from timm.data import auto_augment
 from tests.benchmark.test_augmentations import changed, made, one_by_one
 from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
-from vitinit.benchmark.augmentations.operations.carry_out import KINDS
+from vitinit.benchmark.augmentations.operations.image_operations import KINDS
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe

@@ -12,8 +12,8 @@ import yaml
 from PIL import Image
 
 from tests.processes import ROOT
-from vitinit.benchmark.datasets import load as datasets
 from vitinit.benchmark.datasets import registry
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.records import store
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal

@@ -23,6 +23,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import End, Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster, jobs
@@ -284,13 +285,16 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
         return cluster.wanted(replace(todo, **fields), view_of(cells[:4], tmp_path), profile, None)
 
     assert (wanted(), wanted(slots=3)) == (3, 2)
-    hand_out(tmp_path, "aaaaaa", ids, "7_0", "7_1")
+    submission = hand_out(tmp_path, "aaaaaa", ids, "7_0", "7_1")
     cluster_says(squeue="printf '7_0|PENDING||study-aaaaaa|Priority\n7_1|RUNNING|node1|study-aaaaaa|None\n'")
     assert wanted() == 1, "of three there are two"
     assert wanted(cells=tuple(cells[:2])) == 0, "those two will carry them out"
     assert wanted(cells=tuple(cells[4:5])) == 1, "nobody knows of this one"
     cluster_says(squeue="printf '7_%s|PENDING||study-aaaaaa|Priority\n' 0 1 2 3")
     assert (wanted(), wanted(cells=tuple(cells[4:6]))) == (0, 1)
+    (submission / jobs.RUNS).write_text('["0123')
+    with pytest.raises(VitinitError, match="runs.json is damaged"):
+        wanted()
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
 
 

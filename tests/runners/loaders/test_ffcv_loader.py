@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from tests.processes import until
-from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError

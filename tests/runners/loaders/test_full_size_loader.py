@@ -10,7 +10,7 @@ import pytest
 import torch
 from timm.data import create_transform
 
-from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive

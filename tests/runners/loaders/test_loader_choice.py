@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from vitinit.benchmark.datasets.load import load
+from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.spec import DatasetSpec

@@ -12,7 +12,7 @@ import torch
 from tests.faults import harness
 from tests.runners import job
 from tests.runners.worlds import Died, at_call, together
-from vitinit.benchmark.datasets import load as datasets
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store

@@ -11,7 +11,7 @@ from timm.scheduler import CosineLRScheduler
 from torch import nn
 
 from tests.runners.training.test_train import split
-from vitinit.benchmark.grids.parts import resolve_model, resolve_recipe
+from vitinit.benchmark.grids.grid import resolve_model, resolve_recipe
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitinit.benchmark.grids.parts import resolve_recipe
+from vitinit.benchmark.grids.grid import resolve_recipe
 from vitinit.benchmark.spec import Recipe
 from vitinit.runners.training.train import Training
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitinit.benchmark.grids.parts import resolve_model
+from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.family import ModelSpec
