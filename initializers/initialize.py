@@ -225,9 +225,8 @@ def _refuse_twins(model: nn.Module) -> None:
         return next((home for home in homes if f"{path}.".startswith(f"{home}.")), ""), re.sub(r"\d+", "*", path)
 
     first: dict[Any, tuple[str, list[str]]] = {}
-    for path, module in model.named_modules():
-        names = [f"{path}.{name}".lstrip(".") for name, _ in module.named_parameters()]
-        names = [name for name in names if name in matrices]
+    for path, _ in model.named_modules():
+        names = [name for name in matrices if name.startswith(f"{path}.".lstrip("."))]
         twin, others = first.setdefault(tuple(matrices[name] for name in names), (path, names))
         inside = f"{path}.".startswith(f"{twin}.".lstrip("."))
         if len(names) > 1 and not inside and place(path) != place(twin) and not meant.issuperset(names + others):

@@ -278,9 +278,7 @@ class WholeModel(Initializer):
                 bias.zero_()
             elif isinstance(module, nn.Linear) and (weight is not None or bias is not None):
                 drawn = torch.empty_like(module.weight) if weight is None else weight  # None: that of a Linear before
-                matrices = roles[path].matrices
-                biases = [None] * matrices if bias is None else bias.chunk(matrices)
-                self.fill(drawn.chunk(matrices), biases, roles[path], generator)
+                self.fill([drawn], [bias], roles[path], generator)
             elif isinstance(module, Convolution) and weight is not None:
                 if bias is not None:
                     bias.zero_()

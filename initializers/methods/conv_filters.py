@@ -4,7 +4,7 @@ from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, model_validator
-from torch import Generator, Tensor, nn
+from torch import Generator, nn
 
 from vitinit.initializers.attention import family
 from vitinit.initializers.errors import VitinitError
@@ -69,20 +69,18 @@ class ConvFilters(Initializer):
             if self.filter == "random":
                 draw_uniform_(layer.weight, 1 / side, generator)
             else:
-                layer.weight.copy_(self._filters_DL(channels, side, generator).view_as(layer.weight))
+                places_DL = torch.rand(channels, side**2, generator=generator).argsort(1)  # L places, row by row
+                if self.filter == "gaussian":
+                    row_L, column_L = torch.arange(side**2) // side, torch.arange(side**2) % side
+                    squared_LL = (row_L[:, None] - row_L) ** 2 + (column_L[:, None] - column_L) ** 2
+                    filters_DL = torch.exp(squared_LL[places_DL[:, 0]] / (-2 * (self.variance or 1)))
+                    filters_DL /= (filters_DL.square().sum(1).mean() * side).sqrt()
+                else:
+                    count = self.entries or 1
+                    filters_DL = torch.zeros(channels, side**2).scatter(1, places_DL[:, :count], (count * side) ** -0.5)
+                layer.weight.copy_(filters_DL.view_as(layer.weight))
             if layer.bias is not None:
                 draw_uniform_(layer.bias, 1 / side, generator)
-
-    def _filters_DL(self, channels: int, side: int, generator: Generator) -> Tensor:
-        """Filters that are no noise, D x L with L = side^2 places in row-major order."""
-        places_DL = torch.rand(channels, side**2, generator=generator).argsort(1)
-        if self.filter == "gaussian":
-            row_L, column_L = torch.arange(side**2) // side, torch.arange(side**2) % side
-            squared_LL = (row_L[:, None] - row_L) ** 2 + (column_L[:, None] - column_L) ** 2
-            filters_DL = torch.exp(squared_LL[places_DL[:, 0]] / (-2 * (self.variance or 1)))
-            return filters_DL / (filters_DL.square().sum(1).mean() * side).sqrt()
-        count = self.entries or 1
-        return torch.zeros(channels, side**2).scatter(1, places_DL[:, :count], (count * side) ** -0.5)
 
 
 def spatial_filters(model: nn.Module) -> list[nn.Conv2d]:

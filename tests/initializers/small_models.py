@@ -78,10 +78,13 @@ def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
 
 def facts(m: nn.Module) -> list[Any]:
     """All of a model but its numbers: the objects, where they lie, what is trained, modes, gradients, hooks."""
-    tensors = [(name, id(one), one.data_ptr(), one.dtype) for name, one in (*m.named_parameters(), *m.named_buffers())]
-    trained = [(one.requires_grad, id(one.grad)) for one in m.parameters()]
-    hooks = [(len(one._forward_hooks), len(one._forward_pre_hooks)) for one in m.modules()]
-    return [tensors, trained, hooks, [(id(one), one.training) for one in m.modules()]]
+    tensors = [
+        (name, id(tensor), tensor.data_ptr(), tensor.dtype)
+        for name, tensor in (*m.named_parameters(), *m.named_buffers())
+    ]
+    trained = [(parameter.requires_grad, id(parameter.grad)) for parameter in m.parameters()]
+    hooks = [(len(module._forward_hooks), len(module._forward_pre_hooks)) for module in m.modules()]
+    return [tensors, trained, hooks, [(id(module), module.training) for module in m.modules()]]
 
 
 def global_state() -> list[Any]:

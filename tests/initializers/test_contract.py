@@ -55,14 +55,14 @@ FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in regist
 
 def cases(archs: int = 3) -> list[Any]:
     """Every initialiser on some families that it fits and with all of its parameters; methods over bases in turn."""
-    found: list[Any] = []
+    combinations: list[Any] = []
     for number, (name, fitting) in enumerate(FITTING.items()):
         params = [{}, *PARAMETERS.get(name, [])]
         for i in range(max(min(len(fitting), archs), len(params))):
-            base = BASES[len(found) % len(BASES)] if name in METHODS else name
+            base = BASES[len(combinations) % len(BASES)] if name in METHODS else name
             given, arch = params[i % len(params)], fitting[(number + i) % len(fitting)]
-            found.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))
-    return found
+            combinations.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))
+    return combinations
 
 
 @pytest.mark.parametrize(("base", "name", "params", "arch"), cases())

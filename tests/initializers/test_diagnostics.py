@@ -52,7 +52,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, 
     attention = torch.rand(2, tokens, tokens, generator=torch.Generator().manual_seed(0)).softmax(-1)
     maps = np.array(offset_maps(attention, (rows, columns), 3))
     assert maps.shape == (2, 2 * r + 1, 2 * r + 1)
-    for (h, i, j), found in np.ndenumerate(maps):
+    for (h, i, j), share in np.ndenumerate(maps):
         m, n = i - r, j - r
         values = [
             float(attention[h, row * columns + col, (row + m) * columns + col + n])
@@ -60,7 +60,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, 
             for col in range(columns)
             if 0 <= row + m < rows and 0 <= col + n < columns
         ]
-        assert abs(found - np.mean(values)) < 2e-6
+        assert abs(share - np.mean(values)) < 2e-6
 
 
 @torch.no_grad()
@@ -79,8 +79,8 @@ def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
 
     pseudo = attention(F.layer_norm(m.pos_embed.double(), (48,)), False)
     real = attention(block.norm1(m._pos_embed(m.patch_embed(given))).double(), True)
-    for found, attention_BHNN in ((report.pseudo_input, pseudo), (report.real_images, real)):
-        assert found.mass == pytest.approx(float((attention_BHNN * targets).sum(-1)[:, has].mean()), rel=1e-3)
+    for fidelity, attention_BHNN in ((report.pseudo_input, pseudo), (report.real_images, real)):
+        assert fidelity.mass == pytest.approx(float((attention_BHNN * targets).sum(-1)[:, has].mean()), rel=1e-3)
     assert report.images == 3
     np.testing.assert_allclose(report.offset_maps, offset_maps(real.mean(0), (8, 8), 3), atol=2e-5)
     assert report.norms[0].query == pytest.approx(weight_3HdD[0].norm(dim=(1, 2)).tolist())

@@ -96,7 +96,7 @@ def test_the_report_says_what_changed_in_four_lines_with_whole_names() -> None:
 
 def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut() -> None:
     known = vitinit.catalogue("method")
-    (entry,) = (one for one in known if one.name == "depth_scaled")
+    (entry,) = (entry for entry in known if entry.name == "depth_scaled")
     assert str(entry).startswith(
         "method depth_scaled(rule='fix_init'): W_proj and the last Linear of each MLP are\n    div"
     )

@@ -81,12 +81,12 @@ def test_what_does_not_fit_is_refused_with_its_reason_before_anything_is_changed
 
 def assert_every_linear_has_its_place(model: nn.Module) -> None:
     """Compare roles with the names that the libraries use, none of which the code goes by."""
-    found = places(model)
+    roles = places(model)
     names = {n for n, part in model.named_modules() if isinstance(part, nn.Linear)}
-    assert names <= found.keys()
+    assert names <= roles.keys()
     for linear in names:
         end = linear.rsplit(".", 1)[-1]
-        role = found[linear].role
+        role = roles[linear].role
         if end in ("qkv", "query", "key", "value", "q_proj", "k_proj", "v_proj"):
             assert role == "qkv", linear
         if end == "fc2":
@@ -101,7 +101,7 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
     base, states = BASES[list(zoo.ZOO).index(name) % len(BASES)], []
     for seed, there in ((1, float("nan")), (2, 7.0)):
         model = zoo.build(name, seed)
-        own = [each for each, _ in model.named_parameters() if not re.search(KEPT, each)]
+        own = [parameter for parameter, _ in model.named_parameters() if not re.search(KEPT, parameter)]
         for parameter in own:
             nn.init.constant_(model.get_parameter(parameter), there)
         report = vitinit.initialize(model, base=base, seed=3)
@@ -128,8 +128,10 @@ def test_impulses_are_in_the_models_own_maps(name: str) -> None:
     plain = state(model)
     vitinit.initialize(held, "impulse", base="trunc_normal", position_scale=18)
     scaled = state(held["backbone"])
-    (found,) = [each for each in plain if plain[each].any() and torch.equal(scaled[each], 18 * plain[each])]
-    assert "pos" in found
+    (position,) = [
+        tensor for tensor in plain if plain[tensor].any() and torch.equal(scaled[tensor], 18 * plain[tensor])
+    ]
+    assert "pos" in position
     patches = next(module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     for parameter in patches.parameters():
         nn.init.zeros_(parameter)

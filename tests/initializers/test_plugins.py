@@ -141,7 +141,7 @@ WHOLE: dict[str, Any] = {"name": "odd_in_a_test", "touches": ("*",), "apply": on
 def test_a_class_that_is_no_initialiser_is_refused(bases: Any, given: Any, says: str) -> None:
     one_line(says, lambda: registry.register(type("Odd", bases, given)))
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse", "the same twice is no error"
-    assert "odd_in_a_test" not in [one.name for one in vitinit.catalogue()]
+    assert "odd_in_a_test" not in [entry.name for entry in vitinit.catalogue()]
     registry.register(type("Even", (Initializer,), {**WHOLE, "sets": get_args(WeightName)}))
     assert "odd_in_a_test" in registry.names("method")
 

@@ -43,9 +43,9 @@ def test_a_shared_parameter_is_refused_where_the_method_sets_it(share: Any, meth
 def test_a_base_sets_a_block_that_is_repeated() -> None:
     repeated, plain = tiny(), tiny(depth=1)
     repeated.blocks = nn.Sequential(*[repeated.blocks[0]] * 2)
-    for each in (repeated, plain):
-        vitinit.initialize(each, **BASE)
-    assert all(torch.equal(repeated.get_parameter(name), one) for name, one in plain.named_parameters())
+    for model in (repeated, plain):
+        vitinit.initialize(model, **BASE)
+    assert all(torch.equal(repeated.get_parameter(name), parameter) for name, parameter in plain.named_parameters())
     refused(repeated, "'blocks.1.attn.qkv.weight' shares", "mimetic")
 
 
@@ -81,8 +81,8 @@ def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_ar
     for block, half in zip(m.blocks, both.chunk(2, 1), strict=False):
         block.attn.proj.weight.data = half
     plain = tiny()
-    for each in (m, plain):
-        vitinit.initialize(each, **BASE)
+    for model in (m, plain):
+        vitinit.initialize(model, **BASE)
     assert torch.equal(both, torch.cat([block.attn.proj.weight for block in plain.blocks[:2]], 1))
 
 
@@ -126,8 +126,8 @@ def test_blocks_of_two_streams_are_not_counted_as_one() -> None:
 )
 def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype, method: str) -> None:
     plain, other = zoo.build("timm ViT"), zoo.build("timm ViT").to(dtype)
-    for each in (plain, other):
-        vitinit.initialize(each, method, **BASE, seed=3)
+    for model in (plain, other):
+        vitinit.initialize(model, method, **BASE, seed=3)
     for (name, ours), theirs in zip(other.named_parameters(), plain.parameters(), strict=True):
         assert ours.dtype == dtype
         assert torch.equal(ours, theirs.to(dtype)), name
@@ -152,7 +152,7 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
 
 def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_alike() -> None:
     resnet = importlib.import_module("timm").create_model("resnet18", zero_init_last=True)
-    ends = [name for name, one in resnet.named_parameters() if name.endswith("weight") and not one.any()]
+    ends = [name for name, parameter in resnet.named_parameters() if name.endswith("weight") and not parameter.any()]
     assert len(ends) == 8
     assert vitinit.initialize(resnet, **BASE).remarks == (
         "base trunc_normal: 96% of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike",

@@ -108,9 +108,9 @@ def test_spectral_norms_are_those_of_the_paper() -> None:
 
 
 def test_sines_by_loops_and_their_rank() -> None:
-    found = weights(based("sinusoidal"))
-    assert np.linalg.matrix_rank(found[0], tol=1e-6) == ODD.width // 2 - 1
-    for weight in found:
+    matrices = weights(based("sinusoidal"))
+    assert np.linalg.matrix_rank(matrices[0], tol=1e-6) == ODD.width // 2 - 1
+    for weight in matrices:
         rows, columns = weight.shape
         i, j = np.arange(1, rows + 1)[:, None], np.arange(columns)
         waves = np.sin(i * (2 * math.pi * j / columns + 2 * math.pi / rows))

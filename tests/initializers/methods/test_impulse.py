@@ -93,8 +93,8 @@ def test_svd_equals_the_code_of_2505_19985(grid: Any, params: Any) -> None:
     drawn = torch.nn.init.trunc_normal_(torch.empty(targets.shape), std=asked["noise_std"], generator=generator(5))
     values, vectors = np.linalg.eigh(pseudo.T @ pseudo)
     inverse = sum(np.outer(v, v) / value for v, value in zip(vectors.T[-d:], values[-d:], strict=True)) @ pseudo.T
-    found = zip(*solve(Svd(**params), pseudo, grid, OFFSETS, d, generator(5)), strict=True)
-    for (query, key), h, z in zip(found, targets, f64(drawn), strict=True):
+    solved = zip(*solve(Svd(**params), pseudo, grid, OFFSETS, d, generator(5)), strict=True)
+    for (query, key), h, z in zip(solved, targets, f64(drawn), strict=True):
         u, s, vt = np.linalg.svd(inverse @ (asked["signal"] * h + asked["noise"] * z * (h == 0)) @ inverse.T)
         q, k = u[:, :d] * np.sqrt(s[:d]), np.sqrt(s[:d])[:, None] * vt[:d]
         q, k = norm * q / np.linalg.norm(q), norm * k / np.linalg.norm(k)

@@ -13,17 +13,17 @@ import vitinit
 def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix() -> None:
     m = applied(model(CONVIT), "kaiming_uniform")
     vitinit.initialize(m, "lsuv", batch=images(16))
-    found: dict[str, float] = {}
+    deviations: dict[str, float] = {}
     for name, part in m.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             values = np.linalg.svd(f64(part.weight).reshape(len(part.weight), -1), compute_uv=False)
             np.testing.assert_allclose(values, values[0], rtol=1e-4, err_msg=name)
             assert part.bias is None or not part.bias.any()
-            part.register_forward_hook(lambda _, __, out, name=name: found.update({name: f64(out).std()}))
+            part.register_forward_hook(lambda _, __, out, name=name: deviations.update({name: f64(out).std()}))
     with torch.no_grad():
         m(images(16))
-    assert len(found) > 5
-    assert all(abs(std - 1) <= 0.1 + 1e-4 for std in found.values())
+    assert len(deviations) > 5
+    assert all(abs(std - 1) <= 0.1 + 1e-4 for std in deviations.values())
 
 
 def test_two_layers_by_numpy() -> None:

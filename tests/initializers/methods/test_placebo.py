@@ -36,7 +36,7 @@ def weights(m: Any, layer: int = 1) -> Parts:
 
 def assert_same_spectrum(a: np.ndarray, b: np.ndarray) -> None:
     """Singular values are equal to 1e-5 of the largest, and not zero."""
-    first, second = (np.linalg.svd(each, compute_uv=False) for each in (a, b))
+    first, second = (np.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
     assert first.max() > 0.1
     np.testing.assert_allclose(second, first, atol=1e-5 * first.max())
 
@@ -77,8 +77,8 @@ def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: dict[str, A
         return [float(entropy_H.mean()) for entropy_H in measured(m, images(64)).entropy]
 
     method, only_norm, m = (made(of, keep, spec) for keep in ("", "norm", "entropy"))
-    wanted, found = entropies(method), entropies(m)
-    assert found == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
+    wanted, reached = entropies(method), entropies(m)
+    assert reached == pytest.approx(wanted, rel=2e-3), "1 % is asked for"
     assert all(abs(a - b) > 0.02 * b for a, b in zip(entropies(only_norm), wanted, strict=True)), "or it was equal"
     for layer in (0, 1):
         for part, (ours, norm_alone) in enumerate(zip(weights(m, layer), weights(only_norm, layer), strict=True)):
