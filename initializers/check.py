@@ -295,7 +295,7 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
 def _stand_in(model: nn.Module) -> None:
     """Replace zeros that training changes: matrices by small noise, scales of branches by 1.
 
-    Norms scale branches where several are zero.
+    A batch norm scales a branch, as in ResNets; other norms where several are zero.
     """
     generator, norms = stream(0, "check/zeros"), list[nn.Parameter]()
     for name, parameter in model.named_parameters():
@@ -304,7 +304,7 @@ def _stand_in(model: nn.Module) -> None:
             continue
         if parameter.ndim > 1 and isinstance(module, nn.Linear | nn.Conv2d | nn.MultiheadAttention):
             draw_normal_(parameter, NOISE, generator)
-        elif parameter.ndim < 2 and _is_norm(module):
+        elif parameter.ndim < 2 and _is_norm(module) and not isinstance(module, nn.modules.batchnorm._BatchNorm):
             norms.append(parameter)
         elif parameter.ndim < 2:
             parameter.fill_(1.0)
