@@ -117,7 +117,7 @@ class Tokens(NamedTuple):
     spread: float
     """Share of the mean square that differs between the tokens of an image."""
     cosine: float
-    """Mean cosine with what the block before was given; NaN where that had another shape."""
+    """Mean cosine with what the block before in the row was given; NaN where that had another shape."""
 
 
 class Logits(NamedTuple):
@@ -253,12 +253,12 @@ def _distributions(logits: Tensor) -> bool:
 @torch.no_grad()
 def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, Tokens], list[Logits]]:
     """Return the logits of one pass, the tokens that each block is given, and each softmax between tokens."""
-    current, before = "model", torch.empty(0)
+    current, previous, before = "model", "", torch.empty(0)
     tokens: dict[str, Tokens] = {}
     softmaxes: list[Logits] = []
 
     def enter(block: str, _: Any, inputs: Any, named: Any) -> None:
-        nonlocal current, before
+        nonlocal current, previous, before
         current = block
         x = next((value.detach().float() for value in (*inputs, *named.values()) if isinstance(value, Tensor)), before)
         if x.ndim == 4 and x.shape[1] == x.shape[2]:  # Swin keeps its tokens on their grid
@@ -266,9 +266,10 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
         if x.ndim == 3 and x.shape[1] > 1:
             square = float(x.square().mean())
             spread = float((x - x.mean(1, keepdim=True)).square().mean())
-            cosine = float(F.cosine_similarity(before, x, dim=-1).mean()) if before.shape == x.shape else math.nan
+            in_row = before.shape == x.shape and previous.rpartition(".")[0] == block.rpartition(".")[0]
+            cosine = float(F.cosine_similarity(before, x, dim=-1).mean()) if in_row else math.nan
             tokens.setdefault(block, Tokens(square**0.5, spread / max(square, 1e-30), cosine))
-            before = x
+            previous, before = block, x
 
     def leave(*_: Any) -> None:
         nonlocal current
@@ -329,7 +330,8 @@ def constant(model: nn.Module) -> bool:
 
 
 def _is_norm(module: nn.Module) -> bool:
-    return "norm" in type(module).__name__.lower()
+    """Return True for a norm with parameters; a ConvNormAct has none of its own."""
+    return "norm" in type(module).__name__.lower() and any(True for _ in module.parameters(recurse=False))
 
 
 def _pattern(name: str) -> str:
@@ -404,16 +406,13 @@ def _attention(softmaxes: list[Logits], meant: dict[str, Meant]) -> Warnings:
 
 
 def _norms(model: nn.Module) -> Warnings:
-    """Yield the one block of a row without a norm that all others have."""
+    """Yield the one block of a row that has something else in place of a norm that all others have."""
     for blocks in _rows(model):
-        norms = [
-            {name for name, module in model.get_submodule(block).named_modules() if _is_norm(module)}
-            for block in blocks
-        ]
-        for name in sorted(set().union(*norms)):
-            without = [block for block, own in zip(blocks, norms, strict=True) if name not in own]
-            if len(without) == 1 and len(blocks) > 2:
-                yield "odd-one-out", without[0], f"it has no {name}, as all others in the row have"
+        modules = [dict(model.get_submodule(block).named_modules()) for block in blocks]
+        for name in sorted(set.intersection(*map(set, modules))) if len(blocks) > 2 else ():
+            others = [block for block, own in zip(blocks, modules, strict=True) if not _is_norm(own[name])]
+            if len(others) == 1:
+                yield "odd-one-out", others[0], f"it has no {name}, as all others in the row have"
 
 
 def _streams(tokens: dict[str, Tokens]) -> Warnings:

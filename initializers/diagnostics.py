@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from vitinit.initializers.adapter import TokenGrid
 from vitinit.initializers.attention import (
     AT_ONCE,
-    AttentionLayer,
     attention_layers,
     evaluated,
     seen_grids,
@@ -49,19 +48,19 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0, alone
 def each_attention(
     model: nn.Module,
     images_BCHW: Tensor,
-    see: Callable[[int, AttentionLayer, Tensor], None],
+    see: Callable[[int, Tensor], None],
 ) -> None:
     """Show the attention of every layer while the model sees these images, a few of them at a time.
 
     Args:
         model: evaluated; it is left as it was.
         images_BCHW: all of them, on the model's device.
-        see: called as see(number of the layer, layer, its map b x H x N x N, class token included; b is the number of
-            windows where attention is in windows); not for a layer that the model does not call.
+        see: called as see(number of the layer, its map b x H x N x N, class token included; b is the number of windows
+            where attention is in windows); not for a layer that the model does not call.
     """
     hooks = [
         layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, number=number, layer=layer: see(number, layer, layer.attention(*inputs, **named)),
+            lambda _, inputs, named, number=number, layer=layer: see(number, layer.attention(*inputs, **named)),
             with_kwargs=True,
         )
         for number, layer in enumerate(attention_layers(model))
@@ -116,7 +115,7 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
     sums: list[Any] = [0.0] * len(layers)
     entropies_H, counts = [*sums], [0] * len(layers)
 
-    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
+    def add(number: int, attention_bHNN: Tensor) -> None:
         among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]))
         sums[number] += among_bHNN.sum(0)
         entropies_H[number] += entropies(among_bHNN).sum(0)
@@ -142,7 +141,7 @@ def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     tokens = math.prod(token_grid(model))
     sums_L: list[Any] = [0.0] * len(attention_layers(model))
 
-    def add(number: int, _: AttentionLayer, attention_bHNN: Tensor) -> None:
+    def add(number: int, attention_bHNN: Tensor) -> None:
         sums_L[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
 
     each_attention(model, images_BCHW, add)

@@ -22,17 +22,12 @@ CUT = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at -2 and 2."""
 
 
-def draw_xavier_uniform_(weight: Tensor, generator: Generator) -> None:
-    """Fill with U(+-sqrt(6 / (inputs + outputs))), a convolution's as a Linear's."""
-    draw_uniform_(weight, math.sqrt(6 / (len(weight) + weight[0].numel())), generator)
-
-
 class Xavier(WholeModel):
     """Weights are U(+-sqrt(6 / (inputs + outputs))), those of convolutions as of Linears."""
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Xavier uniform."""
-        draw_xavier_uniform_(weight_OI, generator)
+        draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
 
 
 @register
@@ -77,7 +72,7 @@ class Mae(Xavier):
     def convolution(self, module: Convolution, generator: Generator) -> None:
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
         pytorch_default_(module, generator)
-        draw_xavier_uniform_(module.weight, generator)
+        self.fill([module.weight], [None], Place(), generator)
 
 
 @register

@@ -24,7 +24,7 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
     m = applied(model(spec), "kaiming_uniform")
     maps: list[np.ndarray] = []
 
-    def keep(number: int, _: Any, attention_BHNN: Tensor) -> None:
+    def keep(number: int, attention_BHNN: Tensor) -> None:
         assert number == len(maps)
         maps.append(f64(attention_BHNN))
 

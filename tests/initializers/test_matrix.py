@@ -116,7 +116,7 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
 def attention_maps(model: nn.Module) -> list[Tensor]:
     """Attention of each layer on two images, B x H x N x N."""
     maps: list[Tensor] = []
-    each_attention(model, images(2), lambda number, layer, map_BHNN: maps.append(map_BHNN))
+    each_attention(model, images(2), lambda _, map_BHNN: maps.append(map_BHNN))
     return maps
 
 
