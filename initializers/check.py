@@ -322,7 +322,7 @@ def constant(model: nn.Module) -> bool:
     with evaluated(model, hooks), suppress(Exception):
         out = model(_drawn_images(model, None)[:2].to(next(model.parameters())))
         given = given or [getattr(out, "logits", out)]
-        return all(torch.allclose(*features, rtol=ROUNDING) for features in given)
+        return all(torch.allclose(first, second, rtol=ROUNDING) for first, second in given)
     return False
 
 
