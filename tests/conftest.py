@@ -1,17 +1,14 @@
 """Fixtures that several test packages share, and the environment of all tests."""
 
-from __future__ import annotations
-
-import atexit
 import os
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
+from multiprocessing.util import Finalize
 from pathlib import Path
 from shutil import which
 
@@ -57,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
     """
     if LEADS:
-        atexit.register(ASIDE.close)  # after multiprocessing, which tidies its own in there
+        Finalize(None, ASIDE.close, exitpriority=-1000)  # after what multiprocessing itself tidies in there
         config.option.basetemp = config.option.basetemp or TESTS / "pytest"
         if complaint := other_installation():
             raise pytest.UsageError(complaint)
@@ -93,7 +90,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture
-def one_thread() -> Iterator[None]:
+def one_thread():
     """Tiny models: one torch thread is fastest, and their sums are always in one order."""
     import torch
 
@@ -104,7 +101,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_initializer_of_another_test() -> Iterator[None]:
+def _no_initializer_of_another_test():
     """Forget what a test registers by a dotted path: other tests of this process go over the registry."""
     yield
     if registry := sys.modules.get("vitinit.initializers.registry"):
@@ -114,7 +111,7 @@ def _no_initializer_of_another_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_gpu_may_be_passed_over() -> None:
+def _a_gpu_may_be_passed_over():
     """Tests run on the CPU of a machine whose driver torch cannot use."""
 
     from vitinit.runners.basics import environment
@@ -129,7 +126,7 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photographs(tmp_path_factory):
     """200 pieces of two photographs, of 64 to 96 pixels, as JPEG files of ten classes; 40 of them are for testing."""
     import random
 
@@ -151,7 +148,7 @@ class _Silent(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def server(tmp_path, monkeypatch):
     """Address of a web server over tmp_path/served."""
     monkeypatch.setenv("no_proxy", "*")
     (tmp_path / "served").mkdir()

@@ -1,7 +1,5 @@
 """Commands in processes of their own, and looking at processes."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import runpy
@@ -69,29 +67,22 @@ def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def begin(*words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), said: Path, **environment: str) -> BaseProcess:
-    """`python WORDS`, which begin with -m or -c, in a process that has imported libraries before, but nothing of ours.
+def fresh(
+    *words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), **environment: str
+) -> subprocess.CompletedProcess:
+    """Run `python WORDS` in a process that has imported libraries before, but nothing of ours.
 
     Args:
         words: `-m MODULE` or `-c CODE`, and its arguments.
         cwd: where it runs.
         path: where it looks for our packages.
-        said: what it prints goes to the files `out` and `err` of this folder.
         environment: more variables.
     """
-    arguments = [*map(str, words)], cwd, path, said, {**os.environ, "COLUMNS": "200", **environment}
-    process = FORKS.Process(target=_python, args=arguments)
-    process.start()
-    return process
-
-
-def fresh(
-    *words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), **environment: str
-) -> subprocess.CompletedProcess:
-    """Run what `begin` begins, to its end."""
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder)
-        process = begin(*words, cwd=cwd, path=path, said=said, **environment)
+        arguments = [*map(str, words)], cwd, path, said, {**os.environ, "COLUMNS": "200", **environment}
+        process = FORKS.Process(target=_python, args=arguments)
+        process.start()
         process.join(PATIENCE)
         assert process.exitcode is not None, f"it hangs: {words}"
         out, err = ((said / name).read_text(errors="replace") for name in ("out", "err"))

@@ -1,7 +1,5 @@
 """The environment of tests: the same one on every machine, whatever a user has exported or configured."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs/examples"
 
 
-def printed(path: Path, cwd: Path) -> str:
+def printed(path, cwd):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run([sys.executable, path], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """The numbers of the README are those of the records."""
 
-from __future__ import annotations
-
 import re
 
 from tests.records import REFERENCE, ROOT, interval, shows, study, text
@@ -13,7 +11,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 KAIMING = "Kaiming uniform"
 
 
-def test_the_table_of_gains_is_that_of_the_records() -> None:
+def test_the_table_of_gains_is_that_of_the_records():
     five, forty, lengths = study("catalogue-small"), study("standard"), study("length")
     eighty = {row: lengths.gain(f"{row}, 80 epochs", f"{KAIMING}, 80 epochs") for row in ("Mimetic", "IDInit")}
     planned = Facts(load([REFERENCE], "length")).gain("IDInit, 160 epochs", f"{KAIMING}, 160 epochs")
@@ -51,7 +49,7 @@ def test_the_table_of_gains_is_that_of_the_records() -> None:
     ]
 
 
-def test_the_table_of_what_comes_out_is_that_of_analysis_and_of_the_records() -> None:
+def test_the_table_of_what_comes_out_is_that_of_analysis_and_of_the_records():
     out = README.partition("## What comes out\n")[2]
     lines = re.findall(r"^\|.* ± .*", out, flags=re.MULTILINE)
     small, table = study("small"), build(load([REFERENCE], "small"))

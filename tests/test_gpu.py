@@ -1,22 +1,16 @@
 """Training and loaders on a pretended GPU: one device, its generators, and no step that waits for it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
-from tests.pretended_gpu import GPU, PretendedGpu, Refused, Stream, pretended_gpu
+from tests.pretended_gpu import GPU, Refused, Stream, pretended_gpu
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec, Recipe
 from vitinit.runners.basics.setting import Execution, Stop
@@ -27,7 +21,7 @@ from vitinit.runners.training.train import Training, fingerprint, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE, CPU = 16, torch.device("cpu")
-EVERYTHING: dict[str, Any] = {
+EVERYTHING = {
     "crop_padding": 2,
     "hflip": 0.5,
     "rand_augment": "rand-m9-mstd0.5-inc1",
@@ -45,13 +39,11 @@ class FromDisk(Loader):
 
     name = "disk"
 
-    def __init__(self, data: Data, *arguments: Any) -> None:
+    def __init__(self, data, *arguments):
         super().__init__(data, *arguments)
         self._data = data
 
-    def read(
-        self, split: Literal["train", "held_out"], batches: Sequence[Tensor], epoch: int | None = None
-    ) -> Iterator[Tensor]:
+    def read(self, split, batches, epoch=None):
         return (getattr(self._data, split).images[numbers] for numbers in batches)
 
 
@@ -63,7 +55,7 @@ class InPlace(FromDisk):
         return (memory[: len(images)].copy_(images) for images in super().read(split, batches, epoch))
 
 
-def split(count: int, dense: bool) -> Split:
+def split(count, dense):
     draws = torch.Generator().manual_seed(count)
     images = torch.randint(256, (count, 3, SIZE, SIZE), generator=draws, dtype=torch.uint8)
     labels = torch.randint(3, (count, SIZE, SIZE) if dense else (count,), generator=draws)
@@ -71,16 +63,16 @@ def split(count: int, dense: bool) -> Split:
 
 
 def trained(
-    device: torch.device,
-    recipe: Recipe,
-    model: ModelSpec,
-    kind: type[Loader] = ResidentLoader,
-    dense: bool = False,
-    change: Callable[[nn.Module], object] = lambda model: None,
-    gpu: PretendedGpu | None = None,
-    data: Any = None,
-    **how: Any,
-) -> tuple[str, list[float]]:
+    device,
+    recipe,
+    model,
+    kind=ResidentLoader,
+    dense=False,
+    change=lambda model: None,
+    gpu=None,
+    data=None,
+    **how,
+):
     """Train from seed 0; return what the weights and the losses became.
 
     On a GPU no step may wait for it, but the first two of an epoch.
@@ -94,7 +86,7 @@ def trained(
     change(training.model)
     last = (0, 0)
 
-    def between_steps() -> None:
+    def between_steps():
         nonlocal last
         now = training.epoch, training.step
         if gpu and now == (last[0], last[1] + 1) and last[1]:
@@ -108,15 +100,15 @@ def trained(
     return fingerprint(training.model), [row.train_loss for row in training.history]
 
 
-def recipe(**fields: Any) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 2, "batch_size": 8, "lr": 1e-3, **fields})
 
 
-def preset(name: str, **fields: Any) -> ModelSpec:
+def preset(name, **fields):
     return resolve_model({"preset": name, "image_size": SIZE, "patch_size": 4, **fields})
 
 
-def the_same_on_both(what: Recipe, model: ModelSpec, waits: bool = False, **how: Any) -> None:
+def the_same_on_both(what, model, waits=False, **how):
     expected = trained(CPU, what, model, **how)
     with pretended_gpu() as gpu:
         assert trained(GPU, what, model, gpu=None if waits else gpu, **how) == expected
@@ -172,7 +164,7 @@ def test_images_decoded_in_full_size(photographs):
     ],
 )
 def test_what_a_model_must_not_do_is_found(fault, wrong):
-    def plant(model: nn.Module) -> None:
+    def plant(model):
         model.head.register_forward_pre_hook(lambda _, inputs: (wrong(inputs[0]),))
 
     with pretended_gpu() as gpu, pytest.raises((AssertionError, Refused), match=fault):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -55,7 +54,7 @@ BOMB = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for 
 ODD = "=cmd|' /C calc'!A0 <script>alert(1)</script>\x1b]0;owned\x07\u202e"
 
 
-def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path):
     root, outside = tmp_path / "results/local", tmp_path / "precious"
     several(root, {"Kaiming uniform": [40.0, 41.0, 42.0]})
     several(root, {"Mimetic": [45.0, 46.1, 46.9]}, label=ODD, environment={"commit": "<script src", "dirty": False})
@@ -97,14 +96,14 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path: Path) -> N
         ("title: 0x" + "f" * 5_000, "title"),
     ],
 )
-def test_a_grid_that_stands_for_more_than_it_says_is_one_line(tmp_path: Path, vitinit, text: str, fault: str) -> None:
+def test_a_grid_that_stands_for_more_than_it_says_is_one_line(tmp_path, vitinit, text, fault):
     (tmp_path / "grid.yaml").write_text(text)
     code, _, error = vitinit("plan", tmp_path / "grid.yaml")
     assert (code, error.count("\n")) == (2, 1)
     assert fault in error
 
 
-def test_a_grid_is_a_file_and_has_no_endless_sweep(tmp_path: Path, vitinit) -> None:
+def test_a_grid_is_a_file_and_has_no_endless_sweep(tmp_path, vitinit):
     os.mkfifo(tmp_path / "pipe.yaml")
     rate = ", ".join(f"{n}e-5" for n in range(1, 400))
     (tmp_path / "wide.yaml").write_text(

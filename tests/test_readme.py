@@ -21,21 +21,21 @@ MY_GRID = "my.yaml"
 TRAINS = pytest.mark.examples
 
 
-def blocks(language: str, text: str) -> list[str]:
+def blocks(language, text):
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def commands() -> list[str]:
+def commands():
     text = re.sub(ON_A_CLUSTER, "\n## ", "\n".join(TEXTS.values()), count=1, flags=re.DOTALL)
     lines = [line.partition("#")[0].strip() for block in blocks("bash", text) for line in block.splitlines()]
     return [line for line in dict.fromkeys(lines) if line and line not in RUN_BY_CI]
 
 
-def of_my_grid(line: str) -> bool:
+def of_my_grid(line):
     return MY_GRID in line or line.endswith(" my")
 
 
-def run(line: str, cwd: Path) -> str:
+def run(line, cwd):
     """Output of a command, with the interpreter of these tests in place of the activated environment."""
     program, *words = shlex.split(line)
     module = ["-m", "vitinit.runners.cli"] if program == "vitinit" else []
@@ -45,7 +45,7 @@ def run(line: str, cwd: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory):
     """A copy of the packages with the examples of the texts in the files that these name."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("analysis", "benchmark", "initializers", "runners", "slurm", "tests", "vitinit"):

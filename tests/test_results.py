@@ -1,9 +1,5 @@
 """From records back to Python: a trained model gives its recorded score; tables of runs and epochs."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -22,7 +18,7 @@ RUNS = [spec(), spec(model=resolve_model(MODEL), seed=1)]
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     """Two runs of one study, with weights."""
     root, threads = tmp_path_factory.mktemp("results"), torch.get_num_threads()
     setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)

@@ -1,7 +1,5 @@
 """A study from Python is the grid that is written out, and shows its own table and figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import NoneType
 from typing import get_args, get_type_hints
@@ -11,7 +9,6 @@ import pytest
 
 import vitinit
 from tests.benchmark.dataset_helpers import make_folder
-from vitinit.benchmark.grids import grid
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching.work import Tally
 from vitinit.runners.options import LaunchOptions
@@ -28,17 +25,16 @@ ASKED = {
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> vitinit.StudyResults:
+def study(tmp_path_factory):
     root = tmp_path_factory.mktemp("of") / "many" / "results"
     return vitinit.run(**ASKED, results=root, device="cpu")
 
 
 @pytest.mark.long
-def test_its_runs_are_those_of_its_grid_and_the_same_call_runs_nothing_twice(study, capfd):
-    expected = {cell.run_id for cell in grid.load(str(study.results / f"{study.name}.yaml")).cells}
-    assert set(vitinit.records(study.name, study.results)["run_id"]) == expected
-    assert len(expected) == 4
-    assert set(vitinit.records(study.name, study.results)["recipe.batch_size"]) == {50}
+def test_it_has_a_run_for_each_row_and_seed_and_the_same_call_runs_nothing_twice(study):
+    runs = vitinit.records(study.name, study.results)
+    assert {*zip(runs["row"], runs["seed"], strict=True)} == {(row, seed) for row in ROWS for seed in range(2)}
+    assert set(runs["recipe.batch_size"]) == {50}
     written = {path: path.stat().st_mtime_ns for path in (study.results / study.name).glob("*.json")}
     again = vitinit.run(**ASKED, results=study.results, device="cpu")
     assert again == study == vitinit.study(study.name, study.results)
@@ -59,7 +55,7 @@ def test_it_shows_its_table_and_figures(study):
         study.plot("accuracies")
 
 
-def test_a_refused_study_leaves_no_grid_and_one_that_is_there_is_not_overwritten(tmp_path: Path):
+def test_a_refused_study_leaves_no_grid_and_one_that_is_there_is_not_overwritten(tmp_path):
     asked, mine = {**ASKED, "results": tmp_path, "device": "cpu"}, tmp_path / "mine.yaml"
     with pytest.raises(VitinitError, match="did you mean 'trunc_normal'"):
         vitinit.run(**{**asked, "rows": {"A": {"base": "trunc_norml"}}})
@@ -70,7 +66,7 @@ def test_a_refused_study_leaves_no_grid_and_one_that_is_there_is_not_overwritten
     assert mine.read_text() == "title: mine\n"
 
 
-def test_what_a_person_leaves_out_is_as_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_a_person_leaves_out_is_as_usual(tmp_path, monkeypatch):
     grids = []
     monkeypatch.setattr("vitinit.runners.launching.launch.launch", lambda grid, *_: grids.append(grid) or Tally())
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,5 @@
 """The wheel: what it needs, and that `vitinit.initialize` does without the rest."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import os
@@ -48,7 +46,7 @@ print(*ours())
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     """A folder with the wheel alone, built and installed without a network."""
     source, wheels, target = (tmp_path_factory.mktemp(name) for name in ("source", "wheels", "target"))
     for name in (*FLOORS, "vitinit"):
@@ -62,20 +60,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def started(*arguments: str, target: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def started(*arguments, target, cwd):
     """Run Python with the wheel, and with what lies in the working folder."""
     env = {**os.environ, "PYTHONPATH": f"{target}{os.pathsep}{cwd}", "OMP_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True)
 
 
-def test_it_needs_torch_and_pydantic_and_no_more(installed: Path) -> None:
+def test_it_needs_torch_and_pydantic_and_no_more(installed):
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     needed = {re.split(r"[^\w-]", line)[0] for line in info.requires or () if "extra ==" not in line}
     assert needed == {"torch", "pydantic"}
     assert {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")} == {"vitinit", "bin"}
 
 
-def test_it_initialises_where_nothing_else_is(installed: Path, tmp_path: Path) -> None:
+def test_it_initialises_where_nothing_else_is(installed, tmp_path):
     done = started("-c", SCRIPT, target=installed, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     where, first, changed, diagonal, last = done.stdout.splitlines()
@@ -87,7 +85,7 @@ def test_it_initialises_where_nothing_else_is(installed: Path, tmp_path: Path) -
 
 
 @pytest.fixture
-def bare(tmp_path: Path) -> Path:
+def bare(tmp_path):
     """A working folder with pydantic, which all of the wheel needs; `-S` hides every other package."""
     for name in ("pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection"):
         path = Path(str(importlib.import_module(name).__file__))
@@ -96,7 +94,7 @@ def bare(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, bare: Path) -> None:
+def test_the_command_says_in_one_line_what_the_benchmark_needs(installed, bare):
     done = started("-S", "-m", "vitinit.runners.cli", "list", "grids", target=installed, cwd=bare)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
@@ -107,7 +105,7 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed: Path, 
     assert command.value == "vitinit.runners.cli.__main__:main", "what `-m runners.cli` starts"
 
 
-def test_analysis_says_in_one_line_what_it_needs(installed: Path, bare: Path) -> None:
+def test_analysis_says_in_one_line_what_it_needs(installed, bare):
     for command in ("tables", "figures", "curves", "report", "choose", "standing"):
         done = started("-S", "-m", f"vitinit.analysis.{command}", target=installed, cwd=bare)
         assert (done.returncode, done.stdout) == (2, ""), command

@@ -1,9 +1,5 @@
 """The board: order, placebos and ranked methods, from synthetic records."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from synthetic_records import several
 
 from vitinit.analysis.pages.__main__ import main
@@ -14,11 +10,11 @@ from vitinit.benchmark.records.store import Layout, Store
 PLAIN = {"Kaiming uniform": [40.0, 41.0, 42.0]}
 
 
-def comparison(gain: float) -> Comparison:
+def comparison(gain):
     return Comparison(gain=gain, low=gain - 1, high=gain + 1, p=0.01, says="gain")
 
 
-def test_a_list_has_one_setting_and_is_ranked_by_the_lower_end(tmp_path: Path, capsys) -> None:
+def test_a_list_has_one_setting_and_is_ranked_by_the_lower_end(tmp_path, capsys):
     tops = {"Mimetic": [45.0, 46.1, 46.9], "Imp.-3": [49.0, 41.0, 50.0], "Placebo of Mimetic": [43.0, 44.1, 44.9]}
     several(tmp_path, {**PLAIN, **tops}, study="standard")
     several(tmp_path, {"Trunc normal": [40.0, 40.5, 41.5]}, study="standard", label="DeiT")

@@ -1,14 +1,10 @@
 """Choosing on validation images: the rule worked out by hand, what is refused, and the grid that is written."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from synthetic_records import done, respecified, validated, with_metrics, write
 
 from vitinit.analysis import choose, frame
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
+from vitinit.benchmark.records.record import FailureRecord
 from vitinit.benchmark.spec import OptimizerSpec
 
 ROWS = ("Kaiming uniform", "Mimetic")
@@ -21,20 +17,20 @@ TOP1 = {
 }
 
 
-def record(row: str, lr: float, seed: int, top1: float, validation: bool = True, **recipe: object) -> RunRecord:
+def record(row, lr, seed, top1, validation=True, **recipe):
     run = done(row, (top1,), seed=seed, train_size=8000, study="tuning")
     run = respecified(run, recipe={"lr": lr, **recipe})
     return validated(run) if validation else run
 
 
-def failed(row: str, lr: float, seed: int, error: str = "Diverged") -> FailureRecord:
+def failed(row, lr, seed, error="Diverged"):
     run = record(row, lr, seed, 10.0)
     kept = run.model_dump(include={"run_id", "study", "row", "spec", "written", "execution", "environment"})
     return FailureRecord(**kept, error=error, message="training loss nan", traceback="")
 
 
 @pytest.fixture
-def results(tmp_path: Path) -> Path:
+def results(tmp_path):
     root = tmp_path / "results"
     for (row, lr), both in TOP1.items():
         write(root, *(record(row, lr, seed, top1) for seed, top1 in zip((100, 101), both, strict=True)))
@@ -42,10 +38,10 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(capsys):
     """Exit code and what was printed, of the study in a folder."""
 
-    def call(root: Path, *options: object) -> tuple[int, str]:
+    def call(root, *options):
         code = choose.main(["tuning", "--results", str(root), *map(str, options)])
         said = capsys.readouterr()
         return code, said.err or said.out
@@ -53,7 +49,7 @@ def run(capsys: pytest.CaptureFixture[str]):
     return call
 
 
-def test_the_highest_mean_wins_and_of_equals_the_smaller(results: Path, run) -> None:
+def test_the_highest_mean_wins_and_of_equals_the_smaller(results, run):
     fields, choices = choose.choose(frame.load([results], "tuning"))
     assert fields == ["lr"]
     assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (3e-3,)}
@@ -68,7 +64,7 @@ def test_the_highest_mean_wins_and_of_equals_the_smaller(results: Path, run) -> 
     assert "from the number of images: 1.1 points" in printed
 
 
-def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
+def test_of_an_error_the_lowest_mean_wins(tmp_path):
     for (row, lr), both in TOP1.items():
         for seed, error in zip((100, 101), both, strict=True):
             write(tmp_path, with_metrics(record(row, lr, seed, 10.0), calibration_error=error))
@@ -88,13 +84,13 @@ def test_of_an_error_the_lowest_mean_wins(tmp_path: Path) -> None:
         ([record("Mimetic", 1e-3, 102, 50.0, optimizer=OptimizerSpec(name="lion"))], "give each one rows of its own"),
     ],
 )
-def test_nothing_is_chosen_and_the_reason_is_said(results: Path, run, more: list, says: str) -> None:
+def test_nothing_is_chosen_and_the_reason_is_said(results, run, more, says):
     code, said = run(write(results, *more))
     assert code == 2
     assert says in said
 
 
-def test_a_value_that_diverged_is_out_and_named(results: Path, run) -> None:
+def test_a_value_that_diverged_is_out_and_named(results, run):
     """At one seed of two; for the row that has it alone, not the other."""
     write(results, *(record("Kaiming uniform", 1e-2, seed, 30.0) for seed in (100, 101)))
     code, printed = run(write(results, record("Mimetic", 1e-2, 100, 99.0), failed("Mimetic", 1e-2, 101)))

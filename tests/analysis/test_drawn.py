@@ -3,13 +3,9 @@
 `python -m tests.analysis.test_drawn` writes that file anew.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import pytest
@@ -19,14 +15,14 @@ from tests.records import REFERENCE
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.frame import Study, load
+from vitinit.analysis.frame import load
 
 EXPECTED = Path(__file__).with_name("drawn.txt")
 COMMITTED = ("small", "standard", "length")
 """Studies that are whole: a record that is added to one changes its lines."""
 
 
-def strange(root: Path) -> Study:
+def strange(root):
     """Labels that are markup, unlike numbers of epochs and layers, and a probe that the schema does not name."""
     probed = next(run for run in load([REFERENCE], "small").contents.done.values() if run.row == "ConViT")
     heads, layers = range(probed.spec.model.heads), range(probed.spec.model.depth)
@@ -41,7 +37,7 @@ def strange(root: Path) -> Study:
     return load([root], "small")
 
 
-def texts(figure: Any) -> Iterator[str]:
+def texts(figure):
     """Titles, names of axes, ticks that are words, and legends."""
     yield from (figure.get_suptitle(), figure.get_supylabel())
     for axes in figure.axes:
@@ -51,7 +47,7 @@ def texts(figure: Any) -> Iterator[str]:
         yield from (text.get_text() for text in legend.get_texts())
 
 
-def drawn() -> str:
+def drawn():
     """A line for each figure: its file, the digest of its data, and its texts."""
     lines = []
     with tempfile.TemporaryDirectory() as name, mpl.rc_context():
@@ -70,7 +66,7 @@ def drawn() -> str:
 
 
 @pytest.mark.long
-def test_every_figure_says_and_shows_what_it_did() -> None:
+def test_every_figure_says_and_shows_what_it_did():
     found = drawn()
     assert found == EXPECTED.read_text(encoding="utf-8")
     missing = {drawing.name for drawing in (*FIGURES.entries(), *CURVES.entries())} - set(

@@ -1,9 +1,5 @@
 """Figures: differences worked out by hand, what an axis is called, and files that are there and stable."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from synthetic_records import done, several, validated, with_metrics, write
@@ -12,18 +8,18 @@ from tests.synthetic_masks import dense
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import digest
-from vitinit.analysis.frame import Study, load
+from vitinit.analysis.figures.style import digest, panels
+from vitinit.analysis.frame import load
 from vitinit.benchmark.records.store import Layout, Store
 
 
-def gains(study: Study, baseline: str | None = None) -> dict[tuple[str, str], list[float]]:
+def gains(study, baseline=None):
     """The differences that are drawn, by column and label."""
     data = FIGURES.get("differences").figures(study, baseline)["differences"].data
     return data.groupby(["column", "label"])["gain"].apply(list).to_dict()
 
 
-def test_differences_are_by_seed_to_the_own_base_or_a_baseline_and_a_fall_of_an_error_is_a_gain(tmp_path: Path) -> None:
+def test_differences_are_by_seed_to_the_own_base_or_a_baseline_and_a_fall_of_an_error_is_a_gain(tmp_path):
     for dataset, n in (("digits", 3), ("cifar10", 2)):
         starts = {"Trunc normal": (40.0, 1), "Mimetic": (45.0, 3), "Kaiming uniform": (39.0, 1)}
         values = {row: [start + step * seed for seed in range(n)] for row, (start, step) in starts.items()}
@@ -37,7 +33,7 @@ def test_differences_are_by_seed_to_the_own_base_or_a_baseline_and_a_fall_of_an_
     assert gains(load([tmp_path]).by("calibration_error"))["cifar10", "Mimetic"] == [-6, -8]
 
 
-def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path: Path) -> None:
+def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path):
     several(tmp_path, {"ConViT": (60.0, 64.0), "Mimetic": (50.0, 51.0)})
     several(tmp_path, {"Kaiming uniform": (58.0, 60.0)}, label="DeiT")
     Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT")]))
@@ -46,8 +42,8 @@ def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path: 
     assert gains(load([tmp_path])) == {("cifar10", "Mimetic"): [-8, -9]}
 
 
-def test_an_axis_names_the_split_and_the_metrics(tmp_path: Path) -> None:
-    def axis(*runs: object) -> str:
+def test_an_axis_names_the_split_and_the_metrics(tmp_path):
+    def axis(*runs):
         grid = FIGURES.get("accuracy").figures(load([write(tmp_path / str(len(runs)), *runs)]))["accuracy"]
         return str(next(iter(grid.axes.values())).get_ylabel())
 
@@ -57,7 +53,7 @@ def test_an_axis_names_the_split_and_the_metrics(tmp_path: Path) -> None:
     assert axis(tested, masks, validated(done("Kaiming uniform", study="masks"))) == "top-1 or mean IoU (%)"
 
 
-def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> None:
+def test_files_are_written_with_what_they_show_and_stable(tmp_path):
     root = write(tmp_path / "records", done("Mimetic", (10.0, 20.0), label="A $x^ [b] 初"))
     written = []
     for out in (tmp_path / "one", tmp_path / "two"):
@@ -68,13 +64,19 @@ def test_files_are_written_with_what_they_show_and_stable(tmp_path: Path) -> Non
     assert pd.read_csv(tmp_path / "one/accuracy.csv")["score"].tolist() == [10, 20]
 
 
-def test_a_picture_is_not_stale_for_the_last_bit_of_a_mean() -> None:
+def test_a_picture_is_not_stale_for_the_last_bit_of_a_mean():
     """Means of numbers with five digits end in ties."""
     last, next_one, other = (digest(pd.DataFrame({"mean": [4.130365 + bit]})) for bit in (-8e-16, 8e-16, 1e-5))
     assert last == next_one != other
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("count", "across"), [(1, 1), (2, 2), (3, 3), (4, 2), (6, 3)])
+def test_three_panels_stand_side_by_side_and_four_two_by_two(count, across):
+    grid = panels(pd.DataFrame(), "abcdef"[:count], height=2.0)
+    assert grid.axes["a"].get_subplotspec().get_gridspec().ncols == across
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path, capsys):
     arguments = ["--results", str(write(tmp_path / "records", done("Mimetic", (10.0,)))), "--out", str(tmp_path)]
     assert curves.main([*arguments, "--figure", "impulse_mass"]) == 0
     assert "not drawn: impulse_mass: no record holds such probes" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """Reading records: which folder, which study, what is left out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -35,6 +33,7 @@ def test_union_of_folders_the_first_wins(tmp_path):
         done("Trunc normal", (3.0,)),
         done("Imp.-3", (4.0,)),
         skipped("Imp.-5"),
+        failed("ConViT"),
     )
     study = load([first, second])
     assert dict(zip(study.runs["row"], study.runs["score"], strict=True)) == {
@@ -42,7 +41,8 @@ def test_union_of_folders_the_first_wins(tmp_path):
         "Trunc normal": 3.0,
         "Imp.-3": 4.0,
     }
-    assert (len(study.contents.failed), len(study.contents.skipped)) == (0, 1), "a finished run hides its failure"
+    there = f"3 finished, 1 failed, 1 skipped, in {first}/small, {second}/small"
+    assert study.summary() == f"Study small: {there}", "a finished run hides its failure"
 
 
 def test_order_of_rows_and_columns(tmp_path):

@@ -1,10 +1,7 @@
 """Tables of committed studies in an article of two columns, set by pdflatex."""
 
-from __future__ import annotations
-
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ ARTICLE = r"""\documentclass[twocolumn]{article}
 
 
 @pytest.mark.latex
-def test_the_tables_of_every_committed_study_are_set_and_fit(tmp_path: Path) -> None:
+def test_the_tables_of_every_committed_study_are_set_and_fit(tmp_path):
     assert main(["--results", str(ROOT / "results/reference"), "--out", str(tmp_path), "--gain"]) == 0
     tables = sorted(tmp_path.rglob("*.tex"))
     assert len(tables) > 30

@@ -1,7 +1,5 @@
 """Attention maps and CKA: against a second implementation from features, and as they are drawn."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from dataclasses import replace

@@ -1,9 +1,6 @@
 """Records with several metrics, and tables and figures of another one than the main."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 from synthetic_records import done, respecified, with_metrics, write
 
@@ -14,13 +11,13 @@ from vitinit.analysis.figures.style import MARK, marked
 from vitinit.analysis.tables.__main__ import main as tables
 
 
-def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read() -> None:
+def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_that_of_masks_is_read():
     record = with_metrics(done("ConViT"), top5=90.5)
     assert [marked([each]) for each in (record, record.by("top5"))] == [f" {MARK}"] * 2
     assert [marked([dense("Mimetic", [50.0], pool=pool)]) for pool in ("token", "avg")] == ["", ""]
 
 
-def test_tables_and_figures_show_another_metric_by_its_name(tmp_path: Path) -> None:
+def test_tables_and_figures_show_another_metric_by_its_name(tmp_path):
     rows = {"Kaiming uniform": (50.0, 80.0, 2.0), "Trunc normal": (60.0, 70.0, 9.0)}
     for row, (top1, top5, error) in rows.items():
         for seed in range(3):
@@ -42,7 +39,7 @@ def test_tables_and_figures_show_another_metric_by_its_name(tmp_path: Path) -> N
     assert list((tmp_path / "small/figures-top5").glob("accuracy*"))
 
 
-def test_tables_and_figures_show_the_averaged_weights(tmp_path: Path) -> None:
+def test_tables_and_figures_show_the_averaged_weights(tmp_path):
     for row, score, averaged in (("Kaiming uniform", 50.0, 70.0), ("Trunc normal", 60.0, 65.0)):
         for seed in range(2):
             record = respecified(done(row, (10.0, score), seed=seed), recipe={"ema": 0.9})

@@ -1,9 +1,7 @@
 """Pages of studies: numbers of the records, claims that the records bear, pictures, and templates of one's own."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
+import statistics
 
 import pandas as pd
 import pytest
@@ -13,20 +11,20 @@ from tests.records import REFERENCE
 from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.__main__ import main
-from vitinit.analysis.pages.facts import Facts
+from vitinit.analysis.pages.facts import Facts, spread
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copy(tmp_path, monkeypatch):
     """A results folder with one committed study, whose templates are filled in."""
     monkeypatch.setattr("vitinit.analysis.pages.render.OURS", tmp_path)
     shutil.copytree(REFERENCE / "segmentation-small", tmp_path / "segmentation-small")
     return tmp_path
 
 
-def test_page_and_picture_are_stale_once_a_record_says_otherwise(copy: Path, capsys) -> None:
+def test_page_and_picture_are_stale_once_a_record_says_otherwise(copy, capsys):
     folder, arguments = copy / "segmentation-small", ["--results", str(copy), "--study", "segmentation-small"]
     picture = '{% block results %}{{ figure("accuracy.png", "Accuracy") }}{% endblock %}'
     (folder / "page.md.j2").write_text(f'{{% extends "study.md.j2" %}}\n{picture}\n')
@@ -51,7 +49,7 @@ def test_page_and_picture_are_stale_once_a_record_says_otherwise(copy: Path, cap
         ('{{ figure("accuracies.png", "") }}', "unknown figure 'accuracies'"),
     ],
 )
-def test_a_template_that_claims_or_asks_for_too_much_is_refused(copy: Path, sentence: str, fault: str, capsys) -> None:
+def test_a_template_that_claims_or_asks_for_too_much_is_refused(copy, sentence, fault, capsys):
     folder = copy / "segmentation-small"
     before = (folder / "README.md").read_text()
     (folder / "page.md.j2").write_text(f'{{% extends "study.md.j2" %}}\n{{% block answer %}}{sentence}{{% endblock %}}')
@@ -62,13 +60,18 @@ def test_a_template_that_claims_or_asks_for_too_much_is_refused(copy: Path, sent
     assert (folder / "README.md").read_text() == before
 
 
-def test_at_every_seed_is_not_said_of_a_tie() -> None:
+def test_at_every_seed_is_not_said_of_a_tie():
     assert unnamed("a − b", pd.Series([1.0, 2.0, 3.0])).every == "at every seed"
     with pytest.raises(VitinitError, match="of one sign at every seed"):
         _ = unnamed("a − b", pd.Series([1.0, 2.0, 3.0, 0.0])).every
 
 
-def test_of_several_columns_one_is_named(tmp_path: Path) -> None:
+def test_a_spread_is_of_two_seeds_or_more():
+    scores = [40.0, 41.0, 45.0]
+    assert [spread(scores), spread(scores[:1])] == [f"42.00 ± {statistics.stdev(scores):.2f}", "40.00"]
+
+
+def test_of_several_columns_one_is_named(tmp_path):
     for dataset in ("cifar10", "cifar100"):
         several(tmp_path, {"Kaiming uniform": [40.0, 41.0, 42.0], "Mimetic": [45.0, 46.1, 46.9]}, dataset=dataset)
     Store(tmp_path).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform")]))

@@ -1,7 +1,5 @@
 """A file of a user's own that has an error: one line that says where, and all others are written."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -16,14 +14,14 @@ from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
 
 
-def where() -> str:
+def where():
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     (number,) = [number for number, line in enumerate(lines, 1) if line.endswith("# the line that is to be named")]
     return re.escape(f"KeyError: 'b' (test_registry.py:{number})")
 
 
-def test_all_else_is_written_drawn_and_shown(tmp_path: Path, monkeypatch, capsys) -> None:
-    def broken(*_: object) -> dict[str, object]:
+def test_all_else_is_written_drawn_and_shown(tmp_path, monkeypatch, capsys):
+    def broken(*_):
         return pd.DataFrame({"a": [1]})["b"]  # the line that is to be named
 
     for registry, entry in (
@@ -47,7 +45,7 @@ def test_all_else_is_written_drawn_and_shown(tmp_path: Path, monkeypatch, capsys
     assert "60.0" in (tmp_path / "page/small/report.html").read_text(encoding="utf-8")
 
 
-def test_a_file_that_cannot_be_imported_is_one_line(tmp_path: Path, monkeypatch, capsys) -> None:
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/__init__.py").write_text("")
     (tmp_path / "theirs/mine.py").write_text("import no_such_library\n")

@@ -1,13 +1,10 @@
 """The static report: its contract on records, and in a Chromium where there is one."""
 
-from __future__ import annotations
-
 import html
 import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -23,13 +20,13 @@ RUNS = {
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Path:
+def records(tmp_path):
     root = several(tmp_path / "records", RUNS)
     write(root, failed("Imp.-3", EVIL), done("Trunc normal", (5.0, 20.0), study="other", label=EVIL))
     return root
 
 
-def test_a_page_a_study_and_an_index_that_need_nothing_else(records: Path) -> None:
+def test_a_page_a_study_and_an_index_that_need_nothing_else(records):
     assert main(["--results", str(records)]) == 0
     before = {path: path.read_bytes() for path in records.rglob("report.html")}
     assert before.keys() == {records / "small/report.html", records / "other/report.html", records / "report.html"}
@@ -59,7 +56,7 @@ FRAME = """<iframe src="page.html" width=%d height=900 style="border:0"></iframe
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1440])
-def test_in_a_browser_it_fits_and_sorts(records: Path, tmp_path: Path, width: int) -> None:
+def test_in_a_browser_it_fits_and_sorts(records, tmp_path, width):
     assert main(["--results", str(records), "--study", "small", "--out", str(tmp_path)]) == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     (tmp_path / "page.html").write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")

@@ -1,7 +1,5 @@
 """Statistics against scipy, hand calculation, and simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,26 +1,25 @@
 """Tables: numbers recomputed by hand, what is bold, tested and noted, and every format."""
 
-from __future__ import annotations
-
 import html
 import io
+import json
 import re
 import statistics
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 from synthetic_records import done, failed, respecified, several, skipped, write
 
+from tests.records import REFERENCE, study
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.render import page
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown, to_part
-from vitinit.analysis.tables.table import Table
 from vitinit.analysis.text import escape_latex, escape_markdown
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
@@ -29,18 +28,18 @@ MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
 BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
 
 
-def cell(table: Table, row: str, column: str = "cifar10") -> dict[str, Any]:
+def cell(table, row, column="cifar10"):
     """The numbers of a cell that it has."""
     lines = table.numbers[(table.numbers["row"] == row) & (table.numbers["column"] == column)]
     return lines.iloc[0].dropna().to_dict()
 
 
-def note(table: Table, beginning: str) -> str:
+def note(table, beginning):
     (found,) = [line for line in table.notes if line.startswith(beginning)]
     return found
 
 
-def test_mean_spread_and_paired_difference_by_seed(tmp_path: Path) -> None:
+def test_mean_spread_and_paired_difference_by_seed(tmp_path):
     for row, values in (("Mimetic", MIMETIC), ("Kaiming uniform", BASE)):
         write(tmp_path, *(done(row, (99.0, value), seed=seed) for seed, value in values.items()))
     study = load([tmp_path])
@@ -57,7 +56,100 @@ def test_mean_spread_and_paired_difference_by_seed(tmp_path: Path) -> None:
     assert turned["difference"] == pytest.approx(-ours["difference"])
 
 
-def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path: Path) -> None:
+# --- committed studies, from their files by pandas alone ---
+
+
+def finished(name):
+    content = [json.loads(path.read_bytes()) for path in (REFERENCE / name).glob("*.json")]
+    return [record for record in content if record.get("status") == "done"]
+
+
+def means(lines):
+    """Means of lines of row, column and value."""
+    table = pd.DataFrame(lines, columns=["row", "column", "mean"]).dropna()
+    return table.groupby(["row", "column"])["mean"].mean()
+
+
+def assert_shown(name, table, expected):
+    """Compare the means of these cells."""
+    numbers = build(load([REFERENCE], name), f"{name}_{table}").numbers.dropna(subset="mean")
+    assert len(expected) > 9
+    found = numbers.set_index(["row", "column"])["mean"].loc[expected.index]
+    pd.testing.assert_series_equal(found, expected, check_dtype=False)
+
+
+STUDIES = sorted(path.parent.name for path in REFERENCE.glob("*/LAYOUT") if "tuning" not in path.parent.name)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_main_tables_have_runs_whose_spec_is_the_same_but_for_the_seed(name):
+    done = finished(name)
+    frame = pd.DataFrame([record["history"][-1] for record in done]).filter(regex="^(test|val)_(top1|miou)$")
+    frame = frame.bfill(axis=1).iloc[:, :1].set_axis(["score"], axis=1)
+    frame["row"] = [record["row"] for record in done]
+    frame["spec"] = [json.dumps(record["spec"] | {"seed": 0}, sort_keys=True) for record in done]
+    expected = frame.groupby(["row", "spec"])["score"].agg(["count", "mean", "std"]).reset_index("row")
+    found = build(load([REFERENCE], name)).numbers.query("n > 0")[["row", "n", "mean", "std"]]
+    found, expected = (each.sort_values(list(each), ignore_index=True) for each in (found, expected))
+    pd.testing.assert_frame_equal(found, expected.set_axis(found.columns, axis=1), check_dtype=False)
+
+
+def test_accuracy_without_a_term_and_what_is_switched_on():
+    masked, switches = [], {}
+    for run in finished("convit-ablation-small"):
+        for found in run["masked"] or ():
+            share = 100 * found["layers"] / run["spec"]["model"]["gpsa_layers"]
+            masked.append((run["row"], f"no {found['term']}, {share:.0f}%", found["top1"]))
+            masked.append((run["row"], "whole", found["top1_whole"]))
+        method = run["spec"]["method"]
+        if method and method["name"] == "convit_gpsa":
+            for label in ("train gating", "conv init"):
+                switches[run["row"], label] = method["params"].get(label.replace(" ", "_"), True)
+    assert_shown("convit-ablation-small", "masked", means(masked))
+    numbers = build(load([REFERENCE], "convit-ablation-small"), "convit-ablation-small_switches").numbers
+    found = numbers.set_index(["row", "column"])["switch"].to_dict()
+    assert {key: found[key] for key in switches} == switches
+    assert {*switches.values()} == {True, False}
+
+
+def test_attention_on_the_target_and_the_norms_of_queries():
+    lines = []
+    for run in finished("small"):
+        if run["spec"]["dataset"]["name"] == "digits":
+            init, row = run["init"], run["row"]
+            for name, part in (("pseudo-input", "pseudo_input"), ("images", "real_images")):
+                mass = 100 * init[part]["mass"] if init[part] else None
+                lines.append((row, f"digits: on target, {name} (%)", mass))
+            queries = init["norms"][0]["query"] if init["norms"] else [np.nan]
+            lines.append((row, "digits: norm of W_q", statistics.fmean(queries)))
+    assert_shown("small", "initialization", means(lines))
+
+
+def test_gaps_are_in_percent_of_the_base_at_each_seed():
+    runs = finished("convit-efficiency-small")
+    score = {}
+    for run in runs:
+        where = f"cifar10[{run['spec']['dataset']['train_size']}]"
+        score[where, run["row"], run["spec"]["seed"]] = run["history"][-1]["test_top1"]
+    gaps = [(where, f"{row}: gap (%)", 100 * (ours / score[where, "DeiT", seed] - 1))
+        for (where, row, seed), ours in score.items() if row != "DeiT"]  # fmt: skip
+    ours = [(where, row, value) for (where, row, _), value in score.items()]
+    assert_shown("convit-efficiency-small", "gap", means(gaps + ours))
+
+
+def test_the_gain_per_doubling_is_a_slope_over_the_logarithm():
+    epochs, runs = [5, 20, 80, 160], study("length")
+    gains = [runs.gain(f"Mimetic, {n} epochs", f"Kaiming uniform, {n} epochs").mean() for n in epochs]
+    slope = scipy_stats.linregress(np.log2(epochs), gains).slope
+    numbers = build(load([REFERENCE], "length"), "length_scaling").numbers.set_index(["row", "column"])
+    assert numbers.loc[("Mimetic", "gain per doubling"), "mean"] == pytest.approx(slope)
+    assert numbers.loc[("Mimetic", "epochs 80"), "difference"] == pytest.approx(gains[2])
+
+
+# --- synthetic ones ---
+
+
+def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
     for name, lr in (("A", 1e-3), ("B", 3e-3), ("C", 9e-3)):
         for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic")):
             if (name, kind) != ("C", "base"):
@@ -69,7 +161,7 @@ def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path: Path
     assert "C mimetic in lr 0.009 (not 0.001)" in note(table, "More than the initialisation differs")
 
 
-def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path: Path) -> None:
+def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path):
     rows = {
         "Trunc normal": [10.0, 11.0, 12.0],
         "Mimetic": [50.0, 51.0, 52.5],
@@ -82,7 +174,7 @@ def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path: Path)
     assert to_latex(build(study)).count(r"\textbf{51.2 $\pm$ 1.3}") == 1
 
 
-def noted(root: Path) -> Path:
+def noted(root):
     """Runs of which there is much to say: published numbers, code, hardware, data, and what has no number."""
     code = {"commit": "a" * 40, "processor": "this one", "initializers": {"mimetic": "1" * 16}}
     other = {"commit": "b" * 40, "dirty": True, "processor": "that one", "initializers": {"mimetic": "2" * 16}}
@@ -102,7 +194,7 @@ def noted(root: Path) -> Path:
     return root
 
 
-def test_a_whole_table_with_all_its_notes(tmp_path: Path) -> None:
+def test_a_whole_table_with_all_its_notes(tmp_path):
     expected = Path(__file__).with_name("noted.md").read_text(encoding="utf-8")
     assert to_markdown(build(load([noted(tmp_path)]), gain=True), notes=True) == expected
 
@@ -110,7 +202,7 @@ def test_a_whole_table_with_all_its_notes(tmp_path: Path) -> None:
 # --- the comparisons that a grid names ---
 
 
-def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_skipped_has_none(tmp_path: Path) -> None:
+def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_skipped_has_none(tmp_path):
     ours = [43.0, 43.5, 45.0, 46.0, 46.0, 48.5, 49.0, 50.0]
     several(tmp_path, {"Kaiming uniform": range(40, 48), "Mimetic": ours, "Imp.-3": [40.5, *range(40, 47)]})
     contrasted = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), ("Imp.-5", "Mimetic")]
@@ -127,7 +219,7 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     assert found.size == 4, "on digits two of the three have a row that was skipped"
 
 
-def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path):
     """Also where other rows have no spread; this one's interval excludes 0, and its corrected p does not."""
     tops = {"Kaiming uniform": [40.0, 42.0, 44.0, 46.0], "Mimetic": [41.0, 43.4, 44.2, 47.5], "Imp.-3": [40.0] * 4}
     several(tmp_path, {row: [[first - 9, first] for first in values] for row, values in tops.items()})
@@ -142,7 +234,6 @@ def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path: Pa
     assert both.mean == pytest.approx(statistics.mean(gains) + 60)
     assert (found.low, found.high) == tuple(map(pytest.approx, test.confidence_interval()))
     assert (found.p, found.verdict) == (pytest.approx(2 * test.pvalue), "unconfirmed")
-    assert turned
     assert (turned.low, turned.high, turned.p) == (-found.high, -found.low, found.p)
     for ending, row, column in (("", "Mimetic", "cifar10"), ("_contrasts", found.name, "cifar10")):
         its = cell(build(study, "small" + ending), row, column)
@@ -159,7 +250,7 @@ def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path: Pa
 NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
 
 
-def test_names_in_records_are_never_markup(tmp_path: Path) -> None:
+def test_names_in_records_are_never_markup(tmp_path):
     for text, latex in (
         ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
         ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
@@ -180,7 +271,7 @@ def test_names_in_records_are_never_markup(tmp_path: Path) -> None:
     assert f"{escape_latex(NASTY)} & " in to_latex(table)
 
 
-def test_pandas_reads_the_csv_as_it_was_written(tmp_path: Path) -> None:
+def test_pandas_reads_the_csv_as_it_was_written(tmp_path):
     rows = [done(row, label=name) for row, name in (("Mimetic", "None"), ("Imp.-3", "NA"), ("Imp.-5", 'a "b", c'))]
     table = build(load([write(tmp_path, *rows)]))
     read = pd.read_csv(io.StringIO(to_csv(table)), keep_default_na=False, na_values=[""])
@@ -188,7 +279,7 @@ def test_pandas_reads_the_csv_as_it_was_written(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read, table.numbers, check_dtype=False, rtol=1e-9)
 
 
-def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path: Path) -> None:
+def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path):
     root = several(tmp_path, {"Kaiming uniform": [50.0, 51.0], "Mimetic": [52.0, 53.0]}, train_size=5000)
     narrow = to_latex(build(load([root])))
     assert r"\begin{table}[tbp]" in narrow
@@ -208,7 +299,7 @@ def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path: Pat
 # --- the command ---
 
 
-def test_the_command_prints_a_reading_of_three_columns_and_names_three_rows(tmp_path: Path, capsys: Any) -> None:
+def test_the_command_prints_a_reading_of_three_columns_and_names_three_rows(tmp_path, capsys):
     tops = {"Kaiming uniform": [40.0, 41, 42], "Mimetic": [45.0, 47, 49], "Imp.-3": [38.0, 38, 40], "Imp.-5": [40] * 3}
     for dataset in ("digits", "cifar10", "cifar100", "svhn"):
         several(tmp_path, tops, dataset=dataset)
@@ -221,7 +312,7 @@ def test_the_command_prints_a_reading_of_three_columns_and_names_three_rows(tmp_
     assert tables.main(asked) == 0
     printed = " ".join(capsys.readouterr().out.split())
 
-    def gain(*differences: float) -> str:
+    def gain(*differences):
         low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
         ends = f"{low:+.2f} to {high:+.2f}"
         return f"by {statistics.mean(differences):+.2f} (95 % CI {ends})".replace("-", "−")

@@ -1,10 +1,7 @@
 """Output of commands: in the terminal's encoding, and where what they write goes."""
 
-from __future__ import annotations
-
 import io
 import sys
-from pathlib import Path
 
 import pytest
 from synthetic_records import done, several, write
@@ -18,11 +15,11 @@ from vitinit.analysis.tables import __main__ as tables
 COMMANDS = {"tables": tables, "figures": figures, "curves": curves, "report": report}
 
 
-def contents(root: Path) -> dict[Path, bytes]:
+def contents(root):
     return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_what_comes_from_the_committed_records_goes_elsewhere_than_the_users_own(tmp_path: Path, monkeypatch) -> None:
+def test_what_comes_from_the_committed_records_goes_elsewhere_than_the_users_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for root in (LOCAL, REFERENCE):
         write(tmp_path / root, done("Mimetic"))
@@ -43,7 +40,7 @@ def test_what_comes_from_the_committed_records_goes_elsewhere_than_the_users_own
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, "choose", "standing"])
-def test_a_terminal_that_lacks_characters(tmp_path: Path, monkeypatch, name: str) -> None:
+def test_a_terminal_that_lacks_characters(tmp_path, monkeypatch, name):
     """Printed in this process, as if the terminal were that of `LANG=C`."""
     records = several(tmp_path / "records", {"Kaiming uniform": (40.0, 41.0, 42.0), "Imp.-5": (38.0, 38.5, 39.0)})
     write(records, done("Mimetic", label="初期化 −±"))

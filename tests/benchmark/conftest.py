@@ -1,8 +1,6 @@
 """Fixtures that several of these tests share."""
 
-from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 from stored_records import record
@@ -12,7 +10,7 @@ from vitinit.benchmark.records.store import Store
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _drawn_once() -> Iterator[None]:
+def _drawn_once():
     """Images that are drawn are drawn once for all tests: their bits are pinned where they are tested."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (pathfinder, shapes):
@@ -21,13 +19,13 @@ def _drawn_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Path:
+def study(tmp_path):
     """A folder with one valid record beside which something is put."""
     Store(tmp_path).write(record(1))
     return tmp_path / "small"
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def undrawn(monkeypatch):
     """Models on the meta device are built without drawing their weights, which takes ten times as long as all else."""
     monkeypatch.setattr("timm.layers.weight_init._trunc_normal_", lambda tensor, *_: tensor)

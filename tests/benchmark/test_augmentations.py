@@ -20,20 +20,20 @@ FILL = fill_color((0.5, 0.25, 0.125))
 
 
 @pytest.fixture(scope="module")
-def photographs() -> torch.Tensor:
+def photographs():
     return pieces(200)
 
 
-def made(name: str, **params) -> registry.Augmentation:
+def made(name, **params):
     return registry.make(AugmentationSpec(name=name, params=params))
 
 
-def changed(augmentation: registry.Augmentation, images: torch.Tensor, seed: int, device: str = "cpu") -> torch.Tensor:
+def changed(augmentation, images, seed, device="cpu"):
     drawn = augmentation.draw(len(images), images.shape[-1], seed)
     return augmentation.apply(images.to(device), drawn, FILL.to(device)).cpu()
 
 
-def one_by_one(transform, images: torch.Tensor) -> torch.Tensor:
+def one_by_one(transform, images):
     pictures = [transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()]
     return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
 
@@ -94,7 +94,7 @@ def test_augmix_is_timms_bit_for_bit(photographs, device):
 def test_three_augment_is_one_of_pillows_three(photographs, device):
     draws = random.Random(5)
 
-    def transform(image: Image.Image) -> Image.Image:
+    def transform(image):
         kind, sigma = draws.choice("gsb"), draws.uniform(0.1, 2.0)
         if kind == "g":
             return image.convert("L").convert("RGB")

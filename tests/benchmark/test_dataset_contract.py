@@ -11,7 +11,7 @@ from dataset_helpers import error_of, make_folder
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets.dataset import Dataset
 from vitinit.benchmark.datasets.registry import decoded_size, load
-from vitinit.benchmark.image_files.arrays import IGNORED, Sources
+from vitinit.benchmark.image_files.arrays import IGNORED
 from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
 
@@ -20,7 +20,7 @@ SIZE = 8
 """Side of the images in pixels: small, as decoding takes the longest."""
 
 
-def spec_of(dataset: Dataset, path: Path) -> DatasetSpec:
+def spec_of(dataset, path):
     return DatasetSpec(name=dataset.name, path=str(path) if dataset.name in WITH_PATH else None)
 
 
@@ -28,7 +28,7 @@ ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).streamed and n
 
 
 @pytest.fixture(scope="module", params=ONE_OF_A_KIND)
-def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[DatasetSpec, Path, Sources]:
+def here(request, tmp_path_factory):
     """A dataset that is here: its spec, the data folder, and the whole of it."""
     path = tmp_path_factory.mktemp("images")
     if request.param == "folder":
@@ -40,7 +40,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.long
-def test_what_it_declares_is_what_is_loaded(here: tuple[DatasetSpec, Path, Sources]) -> None:
+def test_what_it_declares_is_what_is_loaded(here):
     spec, place, opened = here
     dataset, classes = registry.get(spec.name), len(opened.classes)
     for split in (opened.train, opened.test):
@@ -57,7 +57,7 @@ def test_what_it_declares_is_what_is_loaded(here: tuple[DatasetSpec, Path, Sourc
     assert len(set(opened.classes)) == classes
 
 
-def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here: tuple[DatasetSpec, Path, Sources]) -> None:
+def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here):
     spec, place, opened = here
     dataset, classes = registry.get(spec.name), len(opened.classes)
     size = 4 * classes
@@ -81,7 +81,7 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here: tupl
     assert dataset.training_images(spec) == size
 
 
-def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes_from(tmp_path: Path) -> None:
+def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes_from(tmp_path):
     for dataset in map(registry.get, NAMES):
         spec, place = spec_of(dataset, tmp_path / "missing"), tmp_path / dataset.name
         assert dataset.downloaded or dataset.origin != Dataset.origin

@@ -2,8 +2,6 @@
 
 import hashlib
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +26,7 @@ DIGITS = DatasetSpec(name="digits")
 # --- digits, and what holds for every dataset ---
 
 
-def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_split() -> None:
+def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_split():
     raw = load_digits()
     parts = train_test_split(raw.images, raw.target, test_size=360, stratify=raw.target, random_state=0)
     data, part = (load(DatasetSpec(name="digits", train_size=size), 8, NOWHERE) for size in (None, 100))
@@ -41,11 +39,9 @@ def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_
     assert data.std == part.std == pytest.approx(pixels.std((0, 2, 3)), abs=1e-12)
     tensors = [part.train.images, part.train.labels, part.held_out.images, part.held_out.labels]
     assert part.checksum == hashlib.sha256(b"".join(each.numpy().tobytes() for each in tensors)).hexdigest()
-    # records of different days and machines are compared, so these sums are part of the benchmark
-    assert [each.checksum[:16] for each in (data, part)] == ["504ec2f9a3c9ae05", "0557b415d5d0737b"]
 
 
-def test_images_are_resized_as_pil_does() -> None:
+def test_images_are_resized_as_pil_does():
     native, *others = (load(DIGITS, size, NOWHERE).held_out.images[:20].permute(0, 2, 3, 1) for size in (8, 12, 5))
     for resized in others:
         size = (resized.shape[1],) * 2
@@ -54,7 +50,7 @@ def test_images_are_resized_as_pil_does() -> None:
 
 
 class Odd(InMemory):
-    def __init__(self, train: list[int], test: list[int], classes: int) -> None:
+    def __init__(self, train, test, classes):
         super().__init__(name="odd")
         object.__setattr__(self, "given", (train, test, classes))
 
@@ -81,11 +77,11 @@ def test_a_dataset_on_which_accuracy_would_mean_nothing_is_refused(tmp_path, tra
 # --- torchvision's sets: files of their formats, made here; the real ones differ in size and md5 only ---
 
 
-def fewer(monkeypatch: pytest.MonkeyPatch, name: str, *images: int) -> None:
+def fewer(monkeypatch, name, *images):
     monkeypatch.setitem(vars(registry.get(name)), "images", images)
 
 
-def make_svhn(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str = "http://127.0.0.1:9") -> list[dict[str, Any]]:
+def make_svhn(folder, monkeypatch, url="http://127.0.0.1:9"):
     """Files as published: X is 32 x 32 x 3 x N, y is N x 1 with 10 for the digit 0."""
     folder.mkdir(exist_ok=True)
     made = []
@@ -100,7 +96,7 @@ def make_svhn(folder: Path, monkeypatch: pytest.MonkeyPatch, url: str = "http://
     return made
 
 
-def test_svhn_reads_the_mat_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_svhn_reads_the_mat_files(tmp_path, monkeypatch):
     made = make_svhn(tmp_path, monkeypatch)
     data = load(DatasetSpec(name="svhn"), 32, tmp_path)
     for split, content in zip((data.train, data.held_out), made, strict=True):
@@ -110,12 +106,12 @@ def test_svhn_reads_the_mat_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert data.classes == tuple("0123456789")
 
 
-def photographs(folder: Path, names: list[str]) -> None:
+def photographs(folder, names):
     for number, name in enumerate(names):
         make_image(folder / name, number, (30 + number, 20))
 
 
-def test_flowers_is_trained_on_two_published_splits_and_read_from_its_files(tmp_path, monkeypatch) -> None:
+def test_flowers_is_trained_on_two_published_splits_and_read_from_its_files(tmp_path, monkeypatch):
     folder = tmp_path / "flowers-102"
     photographs(folder / "jpg", [f"image_{number:05}.jpg" for number in range(1, 8)])
     scipy.io.savemat(folder / "imagelabels.mat", {"labels": [[1, 2, 1, 2, 1, 2, 2]]})
@@ -143,7 +139,7 @@ def test_eurosat_has_a_fifth_of_each_class_held_out_and_one_that_is_incomplete_i
     assert said in error_of(DatasetSpec(name="eurosat"), 8, tmp_path)
 
 
-def test_what_is_prepared_keeps_its_folder_and_a_damaged_manifest_is_one_line(tmp_path, monkeypatch) -> None:
+def test_what_is_prepared_keeps_its_folder_and_a_damaged_manifest_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(beton, "ffcv_missing", lambda: None)
     folder = beton.prepared_folder(DIGITS, 8, tmp_path)
     assert folder.name == "digits-8px-cc6b6bad31a0"
@@ -156,12 +152,16 @@ def test_what_is_prepared_keeps_its_folder_and_a_damaged_manifest_is_one_line(tm
 # --- download ---
 
 
-def test_download_puts_the_checked_files_in_place_and_a_wrong_one_leaves_nothing(tmp_path, server, monkeypatch) -> None:
+def test_download_puts_the_checked_files_in_place_and_a_wrong_one_leaves_nothing(tmp_path, server, monkeypatch):
     make_svhn(tmp_path / "served", monkeypatch, server)
     target = tmp_path / "new" / "data"
     download("svhn", target)
     assert sorted(path.name for path in target.iterdir()) == ["test_32x32.mat", "train_32x32.mat"]
     assert unavailable(DatasetSpec(name="svhn"), target) is None
+    sound = (target / "train_32x32.mat").read_bytes()
+    (target / "train_32x32.mat").write_bytes(b"damaged")
+    assert "cannot read svhn in" in error_of(DatasetSpec(name="svhn"), 32, target), "reading downloads nothing"
+    (target / "train_32x32.mat").write_bytes(sound)
     with (tmp_path / "served" / "train_32x32.mat").open("ab") as file:
         file.write(b"!")
     download("svhn", target)  # nothing is fetched again
@@ -176,11 +176,11 @@ def test_download_puts_the_checked_files_in_place_and_a_wrong_one_leaves_nothing
 LABELS = np.repeat(np.arange(4), (40, 30, 20, 10))[np.random.default_rng(0).permutation(100)]
 
 
-def digits(**fields: object) -> DatasetSpec:
+def digits(**fields):
     return DatasetSpec.model_validate({"name": "digits", **fields})
 
 
-def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone() -> None:
+def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone():
     vals = set()
     for train_size, draw in ((None, "fixed"), (30, "fixed"), (9, "seed"), (80, "seed")):
         spec = digits(train_size=train_size, val_size=20, train_draw=draw)
@@ -193,8 +193,8 @@ def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone
     assert Counter(LABELS[list(val)]) == {0: 8, 1: 6, 2: 4, 3: 2}
 
 
-def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_is_another_at_each_draw() -> None:
-    def subset(size: int, draw: int, how: str = "seed") -> set[int]:
+def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_is_another_at_each_draw():
+    def subset(size, draw, how="seed"):
         return set(parts(LABELS, digits(train_size=size, train_draw=how), 4, draw)[0].tolist())
 
     subsets = [subset(40, draw) for draw in range(20)]
@@ -206,7 +206,7 @@ def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_
     assert Counter(LABELS[list(subset(4, 3))]) == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
-def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
+def test_what_is_held_out_is_the_test_split_or_the_validation_part():
     """scikit-learn's digits hold no image twice, so pixels tell images apart."""
     whole, on_val, on_test = (
         load(digits(**fields), 8, NOWHERE)
@@ -221,7 +221,7 @@ def test_what_is_held_out_is_the_test_split_or_the_validation_part() -> None:
     assert on_val.mean == whole.mean
 
 
-def test_validation_that_would_take_a_class_away_is_refused() -> None:
+def test_validation_that_would_take_a_class_away_is_refused():
     labels = np.array([0] * 10 + [3])
     for train_size in (None, 5):
         spec = digits(train_size=train_size, val_size=4)

@@ -1,7 +1,5 @@
 """Initialisers on families: a plan and a run agree on whether each fits."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -18,15 +16,15 @@ from vitinit.initializers.streams import stream
 GIVEN = {"procedural": {"steps": 1, "strings": 2, "batch_size": 2}}
 
 
-def images(_: int) -> torch.Tensor:
+def images(_):
     """Few, whatever is asked for."""
     return torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("arch", ["convit", "convmixer", "vit"])
-def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch: str) -> None:
+def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch):
     spec = resolve_model({"preset": f"{arch}_micro", "image_size": 32, "patch_size": 4})
-    model: Any = build_model(spec, 10)
+    model = build_model(spec, 10)
     for name in registry.names():
         verdict = misfit(spec, resolve_initializer({"name": name}), None)
         part = registry.build(name, GIVEN.get(name, {}))

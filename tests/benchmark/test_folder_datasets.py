@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +19,7 @@ from vitinit.benchmark.image_files.subset import a_fifth
 from vitinit.benchmark.spec import DatasetSpec
 
 
-def test_folder_with_train_and_test(tmp_path: Path) -> None:
+def test_folder_with_train_and_test(tmp_path):
     make_folder(tmp_path, {"train/b": 3, "train/a": 4, "test/a": 1, "test/b": 2, "train/.cache": 1})
     for name in ("a/notes.txt", "a/._000.png", "list.csv"):
         (tmp_path / "train" / name).write_text("no image: notes, or left by another system")
@@ -43,7 +41,7 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
     assert load(folder_spec(tmp_path), 8, NOWHERE).checksum == data.checksum
 
 
-def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Path) -> None:
+def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path):
     make_folder(tmp_path, {"a": 8, "b": 20, "c": 2})
     data = load(folder_spec(tmp_path), 8, NOWHERE)
     assert torch.bincount(data.held_out.labels).tolist() == [2, 4, 1]
@@ -51,7 +49,7 @@ def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path: Pat
     assert not rows(data.train.images) & rows(data.held_out.images)
 
 
-def first_image(tmp_path: Path, image: Image.Image, size: int = 8, **saved: object) -> np.ndarray:
+def first_image(tmp_path, image, size=8, **saved):
     """An image as a folder dataset reads it, H x W x 3."""
     make_folder(tmp_path, {"train/b": 1, "test/a": 1, "test/b": 1})
     (tmp_path / "train/a").mkdir(exist_ok=True)
@@ -61,7 +59,7 @@ def first_image(tmp_path: Path, image: Image.Image, size: int = 8, **saved: obje
     return found
 
 
-def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_path: Path) -> None:
+def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_path):
     for size in ((40, 20), (33, 50)):
         # A smooth image: one pixel more or less in the rounding of the longer side hardly changes it.
         x, y = np.meshgrid(np.linspace(0, 250, size[0]), np.linspace(0, 250, size[1]))
@@ -70,14 +68,14 @@ def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_pa
         assert np.abs(first_image(tmp_path, image, 16).astype(int) - np.array(expected)).max() <= 10
 
 
-def test_folder_images_of_any_8_bit_mode_become_rgb(tmp_path: Path) -> None:
+def test_folder_images_of_any_8_bit_mode_become_rgb(tmp_path):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
     for mode in ("L", "LA", "RGBA", "P", "1", "CMYK"):
         image = noise.convert(mode)
         assert np.array_equal(first_image(tmp_path, image), np.array(image.convert("RGB"))), mode
 
 
-def test_images_are_upright_and_what_is_transparent_lies_on_white(tmp_path: Path) -> None:
+def test_images_are_upright_and_what_is_transparent_lies_on_white(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
@@ -92,7 +90,7 @@ def test_images_are_upright_and_what_is_transparent_lies_on_white(tmp_path: Path
     assert np.array_equal(found, np.where(grey == level, 255, grey))
 
 
-def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path: Path) -> None:
+def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path):
     one, other = "caf\u00e9", "cafe\u0301"
     make_folder(tmp_path, {f"train/{one}": 2, "train/b": 2, f"test/{other}": 1, "test/b": 1})
     assert load(folder_spec(tmp_path), 8, NOWHERE).classes == ("b", one)
@@ -100,9 +98,9 @@ def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path: Path) ->
     assert "two folders of class" in error_of(folder_spec(tmp_path))
 
 
-def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path):
     make_folder(tmp_path, {"a": 2, "b": 2})
-    makes: list[tuple[str, Callable[[Path], object], str]] = [
+    makes = [
         ("bad.png", lambda file: file.write_bytes((tmp_path / "a/000.png").read_bytes()[:100]), ""),
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
@@ -146,7 +144,7 @@ def test_the_plan_counts_images_for_measuring_that_are_trained_on(layout, held_o
     assert f"\nfolder:images: {shared} of its {name} images are in train, too\n" in here("plan", "mine.yaml")[1]
 
 
-def test_images_are_those_that_torchvision_reads(tmp_path: Path) -> None:
+def test_images_are_those_that_torchvision_reads(tmp_path):
     make_folder(tmp_path, {"a": 3, "a/deep/er": 2, "b": 5})
     make_image(tmp_path / "b/UPPER.JPG", 1)
     (tmp_path / "a/x.gif").touch()
@@ -155,7 +153,7 @@ def test_images_are_those_that_torchvision_reads(tmp_path: Path) -> None:
     assert FOLDER.own_files(folder_spec(tmp_path))["unread"] == {".gif": 1}
 
 
-def test_a_fifth_of_each_class_is_that_of_scikit_learn() -> None:
+def test_a_fifth_of_each_class_is_that_of_scikit_learn():
     labels = np.random.default_rng(0).integers(0, 4, 100)
     expected = [
         train_test_split(members, test_size=round(len(members) / 5), random_state=0)[1]

@@ -8,7 +8,6 @@ from PIL import Image
 
 from vitinit.benchmark.datasets.registry import load, unavailable
 from vitinit.benchmark.grids.grid import resolve_dataset
-from vitinit.benchmark.image_files.arrays import Data
 from vitinit.initializers.errors import VitinitError
 
 datasets = pytest.importorskip("datasets", reason="no datasets: pip install 'vitinit[hf]'")
@@ -16,22 +15,22 @@ datasets = pytest.importorskip("datasets", reason="no datasets: pip install 'vit
 NOWHERE = Path("/nonexistent")
 
 
-def images(count: int, seed: int) -> list[Image.Image]:
+def images(count, seed):
     return [*map(Image.fromarray, np.random.default_rng(seed).integers(0, 256, (count, 8, 8, 3), np.uint8))]
 
 
-def made(labels: list[int], seed: int = 0, **columns: list[int]) -> datasets.Dataset:
+def made(labels, seed=0, **columns):
     kinds = {"image": datasets.Image(), **dict.fromkeys(("label", *columns), datasets.ClassLabel(names=["a", "b"]))}
     content = {"image": images(len(labels), seed), "label": labels, **columns}
     return datasets.Dataset.from_dict(content, features=datasets.Features(kinds))
 
 
-def saved(found: datasets.Dataset | datasets.DatasetDict, path: Path) -> dict[str, str]:
+def saved(found, path):
     found.save_to_disk(str(path))
     return {"name": f"hf:{path}"}
 
 
-def loaded(named: dict[str, str]) -> Data:
+def loaded(named):
     spec = resolve_dataset(named)
     assert unavailable(spec, NOWHERE) is None
     return load(spec, 8, NOWHERE)

@@ -4,7 +4,6 @@ import json
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -17,7 +16,7 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers.errors import VitinitError
 
 
-def owners(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def owners(run):
     """Return the fields of a run, as JSON, by what has them in the table."""
     initializers = [one for one in (run["base"], run["method"]) if one]
     return {"dataset": run["dataset"], "recipe": run["recipe"], f"model.{run['model']['arch']}": run["model"]} | {
@@ -25,7 +24,7 @@ def owners(run: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_a_record_of_before_a_field_came_or_after_it_went_has_its_id_and_is_unchanged_by_reading() -> None:
+def test_a_record_of_before_a_field_came_or_after_it_went_has_its_id_and_is_unchanged_by_reading():
     for path in REFERENCE:
         record = from_bytes(path.read_bytes())
         assert from_bytes(to_bytes(record)) == record
@@ -39,7 +38,7 @@ def test_a_record_of_before_a_field_came_or_after_it_went_has_its_id_and_is_unch
         assert {RunSpec.model_validate(each).run_id for each in (content, old, whole)} == {record.run_id} == {path.stem}
 
 
-def test_a_parameter_that_came_later_is_none_inside_a_placebo_either() -> None:
+def test_a_parameter_that_came_later_is_none_inside_a_placebo_either():
     of = {"name": "mimetic", "alpha_qk": 0.5}
     old, new, other = (
         reference_run(method={"name": "placebo", "params": {"keep": "norm", "of": of | later}})
@@ -53,12 +52,12 @@ KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerS
 FIELDS = yaml.safe_load(Path(__file__).with_name("field_values.yaml").read_text())
 
 
-def reference_run(**parts: object) -> RunSpec:
+def reference_run(**parts):
     return RunSpec.model_validate(json.loads(REFERENCE[0].read_bytes())["spec"] | parts)
 
 
 @pytest.mark.parametrize("part", KINDS)
-def test_every_field_counts(part: str) -> None:
+def test_every_field_counts(part):
     """Each value of a field is another run."""
     content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
     for field in KINDS[part].model_fields.keys() - {"home"}:  # where a path begins, which is no identity

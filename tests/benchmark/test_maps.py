@@ -4,7 +4,6 @@ import io
 import tracemalloc
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from vitinit.runners.cli.records import store_app
 
 RUN = record(1, weights="0" * 64)
 MODEL, LAST = RUN.spec.model, RUN.spec.recipe.epochs
-SHAPE = (2, MODEL.depth, MODEL.heads, MODEL.grid**2, MODEL.grid**2)  # type: ignore[attr-defined]
+SHAPE = (2, MODEL.depth, MODEL.heads, MODEL.grid**2, MODEL.grid**2)
 DICE = np.random.default_rng(0)
 MAPS = AttentionMaps(
     (0, LAST),
@@ -30,21 +29,21 @@ MAPS = AttentionMaps(
 WHOLE = maps_to_bytes(MAPS)
 
 
-def put(root: Path, content: bytes, run_id: str = RUN.run_id) -> Path:
+def put(root, content, run_id=RUN.run_id):
     path = kept_path(root, "small", run_id, "maps")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def packed() -> bytes:
+def packed():
     """A small file that would take much memory."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, maps=np.zeros(10**7), epochs=[0, LAST], grams=0, images=64, weights="")
     return buffer.getvalue()
 
 
-def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> None:
+def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path):
     run = RUN.model_copy(update={"files": {"maps": sha256(WHOLE).hexdigest(), "weights": sha256(b"its").hexdigest()}})
     Store(tmp_path).write(run)
     path, weights = put(tmp_path, WHOLE), kept_path(tmp_path, "small", run.run_id, "weights")
@@ -70,17 +69,16 @@ def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path: Path) -> No
     assert f"{weights}: cannot be read: no regular file" in CliRunner().invoke(store_app, check).output
 
 
-def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+def test_what_is_read_is_what_was_written(tmp_path):
     assert read_maps(tmp_path, RUN) is None
     put(tmp_path, WHOLE)
     found = read_maps(tmp_path, RUN)
-    assert found is not None
     assert (found.epochs, found.images, found.weights, maps_to_bytes(found)) == ((0, LAST), 64, "0" * 64, WHOLE)
     np.testing.assert_array_equal(found.maps_ELHNN, MAPS.maps_ELHNN)
     np.testing.assert_array_equal(found.grams_ELBnn, MAPS.grams_ELBnn)
 
 
-def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path) -> None:
+def test_what_are_no_maps_of_the_model_is_one_line(tmp_path):
     of, flipped = "no attention maps and Gram matrices of " + " x ".join(map(str, SHAPE)), bytearray(WHOLE)
     flipped[20_000] ^= 1
     for content, why in (
@@ -99,12 +97,12 @@ def test_what_are_no_maps_of_the_model_is_one_line(tmp_path: Path) -> None:
         assert str(refused.value).startswith(f"{path}: {why}")
 
 
-def test_check_counts_maps_and_names_those_without_their_record(tmp_path: Path) -> None:
+def test_check_counts_maps_and_names_those_without_their_record(tmp_path):
     Store(tmp_path).write(RUN)
     put(tmp_path, WHOLE)
     stray = put(tmp_path, WHOLE, "0" * 16)
 
-    def check() -> list[str]:
+    def check():
         return CliRunner().invoke(store_app, ["check", str(tmp_path)]).output.splitlines()[:2]
 
     assert check() == ["small: 1 done, 1 with attention maps", f"invalid: {stray}: attention maps without a record"]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, jaccard_score, log_loss, recall_score, top_k_accuracy_score
-from torch import Tensor
 
 from vitinit.benchmark.metrics import registry
 from vitinit.runners.training.distributed import ALONE
@@ -14,7 +13,7 @@ CLASSES = 8
 OURS = {"loss", "top1", "top5", "calibration_error", "class_accuracy", "miou"}
 
 
-def images(count: int = 300, seed: int = 0) -> tuple[Tensor, Tensor]:
+def images(count=300, seed=0):
     """Logits that are often right."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES - 1, (count,), generator=generator)  # the last class has no image
@@ -23,7 +22,7 @@ def images(count: int = 300, seed: int = 0) -> tuple[Tensor, Tensor]:
     return logits, labels
 
 
-def by_hand(logits: Tensor, labels: Tensor) -> dict[str, float]:
+def by_hand(logits, labels):
     p, truth, guess = logits.double().softmax(-1).numpy(), labels.numpy(), logits.argmax(-1).numpy()
     every, gaps = list(range(CLASSES)), 0.0
     for low in range(15):
@@ -42,14 +41,14 @@ def by_hand(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("name", registry.REGISTRY.by_name())
-def test_it_is_the_one_of_scikit_learn_or_by_hand_over_batches_and_without_what_is_not_to_count(name: str) -> None:
+def test_it_is_the_one_of_scikit_learn_or_by_hand_over_batches_and_without_what_is_not_to_count(name):
     metric, (logits, labels) = registry.get(name), images()
     assert metric.fits(CLASSES)
     assert not metric.sums(logits[:0], labels[:0]).any(), "a process without images adds nothing"
     logits_more, labels_more = torch.cat([logits, images(50, 1)[0]]), torch.cat([labels, torch.full((50,), -100)])
     order = torch.randperm(350, generator=torch.Generator().manual_seed(2))
     batches = zip(logits_more[order].split(64), labels_more[order].split(64), strict=True)
-    values = metric.values(sum(metric.sums(*batch) for batch in batches))  # type: ignore[arg-type]
+    values = metric.values(sum(metric.sums(*batch) for batch in batches))
     assert values == pytest.approx(metric.values(metric.sums(logits, labels)), rel=1e-6), "sums of batches add up"
     expected = {key: value for key, value in by_hand(logits, labels).items() if registry.get(key).name == name}
     if expected:  # a metric of a stranger has a test of its own
@@ -60,8 +59,8 @@ def test_it_is_the_one_of_scikit_learn_or_by_hand_over_batches_and_without_what_
         assert np.isfinite(value)
 
 
-def test_labels_have_some_masks_others_and_few_classes_more() -> None:
-    def names(classes: int, dense: bool = False, last: bool = True) -> set[str]:
+def test_labels_have_some_masks_others_and_few_classes_more():
+    def names(classes, dense=False, last=True):
         return {each.name for each in registry.fitting(classes, dense, last)} & OURS
 
     assert names(5) == {"loss", "top1", "calibration_error", "class_accuracy"}

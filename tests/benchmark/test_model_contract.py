@@ -1,8 +1,6 @@
 """Contract of every model family; a new file in benchmark/models, and one of a package, is tested with no edit."""
 
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -11,7 +9,6 @@ from torch.nn import functional as F
 from tests.operations import operations
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.models.build import build_model, has_batch_norm, parameter_count
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.spec import model_spec
@@ -24,18 +21,18 @@ CLASSES, SIDE, PATCH = 10, 32, 4
 IMAGES_BCHW = torch.randn(4, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
 
 
-def at(name: str, **fields: Any) -> ModelSpec:
+def at(name, **fields):
     return resolve_model({"preset": name, "image_size": SIDE, "patch_size": PATCH, **fields})
 
 
-def smallest(arch: str, **fields: Any) -> ModelSpec:
+def smallest(arch, **fields):
     """The smallest preset of a family."""
     return at(next(iter(families()[arch].presets)), **fields)
 
 
-def initialised(spec: ModelSpec, dense: bool = False, std: float = 0.02) -> Any:
+def initialised(spec, dense=False, std=0.02):
     model = build_model(spec, CLASSES, dense)
-    registry.build("trunc_normal", {"std": std}).apply(model, torch.Generator().manual_seed(0), lambda *_: None)
+    registry.build("trunc_normal", {"std": std}).apply(model, torch.Generator().manual_seed(0), registry.Job())
     return model.eval()
 
 
@@ -45,7 +42,7 @@ each_family = pytest.mark.parametrize("arch", [name for name, family in families
 
 
 @each_family
-def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -> None:
+def test_presets_are_built_at_32_pixels_the_smallest_first(arch, undrawn):
     found = {name: round(operations(at(name)) / 1e6) for name in families()[arch].presets}
     assert smallest(arch) == at(min(found, key=found.__getitem__))
     assert list(found.values()) == MILLIONS.get(arch, list(found.values()))
@@ -56,7 +53,7 @@ def test_presets_are_built_at_32_pixels_the_smallest_first(arch: str, undrawn) -
 
 
 @each_family
-def test_attention_and_batch_norm_are_as_the_spec_says(arch: str) -> None:
+def test_attention_and_batch_norm_are_as_the_spec_says(arch):
     spec = smallest(arch)
     model = initialised(spec)
     layers = zip(attention_layers(model), seen_grids(model), strict=True) if has_attention(model) else ()
@@ -77,7 +74,7 @@ def test_attention_and_batch_norm_are_as_the_spec_says(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", [name for name, family in families().items() if family.dense])
-def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has(arch: str) -> None:
+def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has(arch):
     spec = smallest(arch)
     model, classifier = initialised(spec, dense=True), initialised(spec)
     assert model.state_dict().keys() == classifier.state_dict().keys()
@@ -90,7 +87,7 @@ def test_every_dense_family_predicts_every_pixel_with_the_parameters_that_it_has
 
 
 @pytest.mark.parametrize("fields", [{}, {"pool": "token", "position": "learned"}, {"layer_scale": 0.1}])
-def test_the_head_is_a_product_for_each_token_then_bilinear(fields: dict[str, Any]) -> None:
+def test_the_head_is_a_product_for_each_token_then_bilinear(fields):
     model, last = initialised(smallest("vit", **fields), True, 0.2), []
     model.blocks[-1].register_forward_hook(lambda _, __, output: last.append(output))
     with torch.no_grad():
@@ -129,14 +126,14 @@ def two_outputs(num_classes):
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def package(tmp_path, monkeypatch):
     (tmp_path / "somebodys.py").write_text(MODEL)
     monkeypatch.syspath_prepend(tmp_path)
     yield "somebodys"
     sys.modules.pop("somebodys", None)
 
 
-def named(fields: dict) -> NamedModel:
+def named(fields):
     model = resolve_model(fields)
     assert isinstance(model, NamedModel)
     return model
@@ -172,6 +169,6 @@ def test_a_base_leaves_what_no_rule_covers_as_it_was_built(package):
     assert torch.equal(again.own_scale, drawn)
     assert not torch.equal(other.own_scale, drawn)
     body = first.body.weight.clone()
-    base.apply(first, stream(0, "init/base"), lambda done, total: None)
+    base.apply(first, stream(0, "init/base"), registry.Job())
     assert torch.equal(first.own_scale, drawn)
     assert not torch.equal(first.body.weight, body)

@@ -1,7 +1,6 @@
 """Models against paper-facts 1.6 and 4 and against timm's own factories."""
 
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from timm.models.convit import GPSA, MHSA
 
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.registry import presets
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import model_spec
@@ -29,16 +27,16 @@ SMALL_CONVIT = ConViT(
 )
 
 
-def changed(spec: ModelSpec, **fields: Any) -> ModelSpec:
+def changed(spec, **fields):
     return model_spec({**spec.model_dump(), **fields})
 
 
-def preset(name: str, **fields: Any) -> ModelSpec:
+def preset(name, **fields):
     return model_spec({**presets()[name], **fields})
 
 
 @pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])
-def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
+def test_sincos_embedding_equals_the_formula(side, width):
     m = build_model(changed(SMALL, image_size=4 * side, width=width, heads=2, pool="token"), 10).eval()
     assert "pos_embed" not in dict(m.named_parameters())
     bands = 10000.0 ** (-np.arange(width // 4) / (width // 4))
@@ -51,7 +49,7 @@ def test_sincos_embedding_equals_the_formula(side: int, width: int) -> None:
     torch.testing.assert_close(tokens[0], torch.cat([m.cls_token[0], m.pos_embed[0]]))
 
 
-def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
+def test_vit_tiny_with_learned_positions_and_class_token_is_timms():
     spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     for scale in (None, 1e-5):
@@ -66,11 +64,11 @@ def test_vit_tiny_with_learned_positions_and_class_token_is_timms() -> None:
 
 
 @pytest.mark.parametrize("gate", [-2.0, 1.0])
-def test_convit_computes_what_timms_does_gradients_too(gate: float) -> None:
+def test_convit_computes_what_timms_does_gradients_too(gate):
     """timm's mixes both attentions before they meet the values; so here in float64, where only rounding differs."""
     spec = changed(SMALL_CONVIT, qkv_bias=True)
     ours = build_model(spec, 10).double()
-    registry.build("trunc_normal", {}).apply(ours, torch.Generator().manual_seed(0), lambda done, total: None)
+    registry.build("trunc_normal", {}).apply(ours, torch.Generator().manual_seed(0), registry.Job())
     with torch.no_grad():
         for name, parameter in ours.named_parameters():
             if name.endswith(("pos_proj.weight", "qk.weight", "qkv.weight")):

@@ -7,7 +7,6 @@ import pytest
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import FOLDERS
@@ -71,12 +70,12 @@ blocks:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv(FOLDERS, "")
     return written(tmp_path / "first")
 
 
-def written(folder: Path) -> Path:
+def written(folder):
     (folder / "parts").mkdir(parents=True)
     for name, text in {"parts/own_method.py": METHOD, "own_model.py": MODEL, "own_data.py": DATA}.items():
         (folder / name).write_text(text)
@@ -84,7 +83,7 @@ def written(folder: Path) -> Path:
     return folder
 
 
-def specs(folder: Path) -> dict[tuple[str, str], RunSpec]:
+def specs(folder):
     return {(cell.row, cell.spec.model.arch): cell.spec for cell in grid.load(str(folder / "own.yaml")).cells}
 
 

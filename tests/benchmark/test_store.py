@@ -7,11 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +32,7 @@ CHANGED = "the digest does not match: damaged, or changed after it was written"
 NOT_REGULAR = "cannot be read: no regular file of at most 67,108,864 bytes"
 
 
-def check(root: Path) -> tuple[int, list[str]]:
+def check(root):
     done = CliRunner().invoke(store_app, ["check", str(root)])
     return done.exit_code, done.output.splitlines()
 
@@ -57,9 +55,7 @@ def check(root: Path) -> tuple[int, list[str]]:
         (os.mkfifo, NOT_REGULAR),
     ],
 )
-def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_one(
-    study: Path, put: Callable[[Path], object], message: str
-) -> None:
+def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_one(study, put, message):
     path, store = study / f"{RUN}.json", Store(study.parent)
     put(path)
     before = path.lstat()
@@ -73,7 +69,7 @@ def test_what_is_no_record_is_named_counted_nowhere_and_set_aside_by_the_next_on
     assert (kept.lstat().st_ino, kept.lstat().st_size) == (before.st_ino, before.st_size)
 
 
-def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
+def test_a_flipped_bit_is_noticed_wherever_it_is():
     content = bytearray(WHOLE)
     for position in [*range(0, len(content), 29), *range(len(content) - 60, len(content))]:
         content[position] ^= 1 << position % 8
@@ -83,7 +79,7 @@ def test_a_flipped_bit_is_noticed_wherever_it_is() -> None:
     assert from_bytes(bytes(content)) == record()
 
 
-def test_the_bitmap_of_correct_images_fits_the_accuracy() -> None:
+def test_the_bitmap_of_correct_images_fits_the_accuracy():
     assert b'"correct"' not in WHOLE, "records of before gain none"
     right = np.random.default_rng(0).permutation(np.arange(360) < round(record().score * 3.6))
     for bits, fits in ((right, True), (~right, False), (np.append(right, [False] * 8), False)):
@@ -99,7 +95,7 @@ WRONG = yaml.safe_load(Path(__file__).with_name("wrong_records.yaml").read_text(
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_wrong_value_is_refused_under_a_digest_that_fits(wrong: list[Any]) -> None:
+def test_a_wrong_value_is_refused_under_a_digest_that_fits(wrong):
     body = json.loads(WHOLE)
     del body["digest"]
     *path, name, value = wrong
@@ -108,13 +104,13 @@ def test_a_wrong_value_is_refused_under_a_digest_that_fits(wrong: list[Any]) -> 
         from_bytes(sealed(body))
 
 
-def test_a_field_that_stands_twice_is_refused() -> None:
+def test_a_field_that_stands_twice_is_refused():
     above = WHOLE.rpartition(b',\n "digest": ')[0].replace(b'\n "row": ', b'\n "row": "other",\n "row": ')
     with pytest.raises(VitinitError, match="field 'row' is there 2 times"):
         from_bytes(seal(above + b"\n}"))
 
 
-def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study: Path) -> None:
+def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study):
     run = record(1)
     Store(study.parent).write_layout("small", Layout(runs={at_seed_0(run.spec): "Another"}))
     label = f"{run.row} ({run.spec.method.name if run.spec.method else ''} over {run.spec.base.name})"
@@ -122,7 +118,7 @@ def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with
     assert f"small: run {run.run_id} is {label}: not what the grid has in this row" in check(study.parent)[1]
 
 
-def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused() -> None:
+def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused():
     run = dense("Mimetic", (30.123456789, 41.5))
     assert from_bytes(to_bytes(run)) == run
     assert (run.metric, run.score, run.best, run.last.scored()) == ("miou", 41.5, (2, 41.5), "mean IoU 41.5%")
@@ -138,7 +134,7 @@ def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_ref
             RunRecord.model_validate_json(json.dumps({**json.loads(run.model_dump_json()), "history": rows}))
 
 
-def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have() -> None:
+def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have():
     run = record()
     spec = run.spec.model_copy(update={"dataset": DatasetSpec(name="mine.py:X@0123456789abcdef")})
     for metric, value, fits in (("top5", 99.0, True), ("top5", 101.0, False), ("miou", 99.0, False)):
@@ -148,7 +144,7 @@ def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have()
             assert from_bytes(to_bytes(changed)).last.score == value
 
 
-def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study: Path) -> None:
+def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study):
     Store(study.parent).write(record(2, study="other"))
     odd, stray = "\x1b]0;owned\x07\n.json", study.parent / "c.json"
     (study / odd).write_text("{}")
@@ -169,7 +165,7 @@ def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study: Pat
 # --- writing ---
 
 
-def test_a_written_record_is_a_json_document_that_ends_in_its_digest(tmp_path: Path) -> None:
+def test_a_written_record_is_a_json_document_that_ends_in_its_digest(tmp_path):
     path = Store(tmp_path).write(record())
     above, _, end = path.read_bytes().rpartition(b',\n "digest": ')
     assert end.decode() == f'"{hashlib.blake2b(above, digest_size=16).hexdigest()}"\n}}\n'
@@ -177,20 +173,20 @@ def test_a_written_record_is_a_json_document_that_ends_in_its_digest(tmp_path: P
     assert Store(tmp_path).read("small").done == {RUN: record()}
 
 
-def test_an_outcome_that_does_not_validate_is_not_written(tmp_path: Path) -> None:
+def test_an_outcome_that_does_not_validate_is_not_written(tmp_path):
     for wrong in (record(run_id="0" * 16), record(seconds=-1.0), record(study="../../elsewhere"), record(history=[])):
         with pytest.raises(VitinitError, match="refusing to write"):
             Store(tmp_path / "results").write(wrong)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study, monkeypatch):
     before, real = {path: path.read_bytes() for path in study.iterdir()}, Path.open
 
-    def fail(*_: object) -> None:
+    def fail(*_):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    def full(path: Path, mode: str, **options: Any) -> Any:
+    def full(path, mode, **options):
         """A file on a disk that has just become full."""
         return real(Path("/dev/full"), "wb", buffering=0) if mode == "xb" else real(path, mode, **options)
 
@@ -210,7 +206,7 @@ def test_an_error_of_the_disk_is_one_line_and_changes_nothing(study: Path, monke
 # --- several outcomes of one run ---
 
 
-def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent_and_is_kept(tmp_path: Path) -> None:
+def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent_and_is_kept(tmp_path):
     run, files, folder = record(), Store(tmp_path), tmp_path / "small"
     assert files.outcome("small", RUN) is None
     for outcome in (skipped(run), failed(run), run):
@@ -236,7 +232,7 @@ def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent
 # --- what tables need of a grid ---
 
 
-def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) -> None:
+def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path):
     files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
     assert files.layout("small") == Layout()
     first = Layout(rows=["B", "A [é]"], contrasts=[("A [é]", "B")], columns=["digits"], title="One")
@@ -267,7 +263,7 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path: Path) 
         assert files.layout("small").rows == ["A"]
 
 
-def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path: Path) -> None:
+def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path):
     write = "import sys; from vitinit.benchmark.records.store import *; "
     write += "[Store(sys.argv[1]).write_layout('small', Layout(rows=[sys.argv[2] + str(n)])) for n in range(30)]"
     writers = [subprocess.Popen([sys.executable, "-c", write, tmp_path, name]) for name in "ab"]
@@ -275,9 +271,7 @@ def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path: Path) -> None
     assert len(Store(tmp_path).layout("small").rows) == 60
 
 
-def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
-    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(study, tmp_path, monkeypatch):
     monkeypatch.setattr("vitinit.runners.basics.environment.source_of", {"home": "known"}.get)
     known = {"commit": "home", "source": "known"}
     there, wrong, new = Store(tmp_path / "there"), record(1, weights="0" * 64), record(2, environment=known)
@@ -303,7 +297,7 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
 EVIL = '\x1b]0;owned\x07\x1b[2J[red]x[/red]\r\n\u202etxt, "quoted" \\begin{x} %&_'
 
 
-def test_tables_read_back_the_same_with_failed_and_skipped_runs(study: Path, tmp_path: Path) -> None:
+def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path):
     files, whole, out = Store(study.parent), record(row=EVIL), tmp_path / "out"
     files.write(whole)
     files.write(failed(record(2), f"first, line\n{EVIL}", execution={"device": "cuda"}, environment={"gpu": "H100"}))
@@ -312,7 +306,7 @@ def test_tables_read_back_the_same_with_failed_and_skipped_runs(study: Path, tmp
     said = [f"{out}/runs.csv: 4 rows", f"{out}/epochs.csv: 11 rows"]
     assert (done.exit_code, done.output.splitlines()) == (0, said)
     read = pd.read_csv(out / "runs.csv", dtype=str, keep_default_na=False).set_index("run_id")
-    rows: dict[str, Any] = read.to_dict("index")
+    rows = read.to_dict("index")
     for run in (whole, record(1)):
         row, spec = rows[run.run_id], run.spec
         names = ("row", "status", "reason", "dataset.name", "execution.device", "environment.commit")

@@ -1,7 +1,5 @@
 """The count of faults, and its report."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 
 
 @pytest.fixture
-def tally(record_property: Any) -> Any:
+def tally(record_property):
     """Count faults for the report: tally("SIGKILL", tried=9, survived=9)."""
 
     def count(kind: str, tried: int, survived: int) -> None:

@@ -23,7 +23,7 @@ from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.basics.setting import Execution, Setting, Stop
+from vitinit.runners.basics.setting import Execution, Setting, Stop, on_signals
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.one_run.claims import Progress
 from vitinit.runners.training import train
@@ -32,26 +32,8 @@ ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
 thorough = pytest.mark.skipif(not ALL, reason="takes long: make test-faults")
 
-ROWS = {
-    "dropout": {
-        "base": "trunc_normal",
-        "method": {"name": "impulse", "kernel_size": 3},
-        "model": {"drop_rate": 0.2, "drop_path_rate": 0.2},
-    },
-    "convit": {
-        "base": "trunc_normal",
-        "method": "convit_gpsa",
-        "model": {"preset": "convit_micro", "depth": 2, "gpsa_layers": 1},
-    },
-    "mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
-    "convmixer": {"base": "kaiming_uniform", "method": "conv_filters", "model": {"preset": "convmixer_micro"}},
-}
-RECIPES = {
-    "augmented": {"rand_augment": "rand-m9-mstd0.5-inc1", "hflip": 0.5, "crop_padding": 1},
-    "bf16": {"precision": "bf16", "clip_grad": 1.0, "hflip": 0.5},
-    "fp16": {"precision": "fp16", "schedule_per": "epoch", "crop_padding": 1},
-}
-
+RUNS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+ROWS: dict[str, dict] = RUNS["rows"]
 
 MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
 """When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
@@ -68,12 +50,8 @@ CHANGES = ("os.link", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[Cell]:
     """Every row with every recipe: tiny models on 100 digits, seven steps an epoch."""
-    block = {
-        "datasets": [{"name": "digits", "train_size": 100}],
-        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 1},
-        "seeds": [0],
-    }
-    blocks = [{**block, "recipe": {"name": "small", "epochs": epochs, "batch_size": 14, **r}} for r in RECIPES.values()]
+    recipe = {"name": "small", "epochs": epochs, "batch_size": 14}
+    blocks = [RUNS["block"] | {"recipe": recipe | other} for other in RUNS["recipes"]]
     path = folder / "faults.yaml"
     # racing launchers write it, all at once
     write_atomically(path, yaml.safe_dump({"title": "faults", "rows": rows, "blocks": blocks}).encode())
@@ -97,10 +75,11 @@ def setting(root: Path, minutes: float = 0.0, **fields: object) -> Setting:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL at the n-th of something."""
+    """SIGKILL, or another signal, at the n-th of something."""
 
     moment: str
     count: int
+    signal: int = signal.SIGKILL
 
     @staticmethod
     def draw(dice: random.Random) -> Kill:
@@ -122,19 +101,20 @@ def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Cal
 
 def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable) -> None:
     if kill:
-        _arm(kill)
-    carry_out(cell, where, Stop(), *on_event)
+        arm(kill)
+    with on_signals(stop := Stop()):
+        carry_out(cell, where, stop, *on_event)
 
 
-def _arm(kill: Kill) -> None:
-    """Make this process kill itself; what it was writing is then half written."""
+def arm(kill: Kill) -> None:
+    """Make this process send itself a signal; what a killed one was writing is half written."""
     left = [kill.count]
 
     def strike() -> None:
         left[0] -= 1
         if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
+            os.kill(os.getpid(), kill.signal)
+            time.sleep(60 if kill.signal == signal.SIGKILL else 0)
 
     if kill.moment == "training":
         update = train.update
@@ -151,7 +131,7 @@ def _arm(kill: Kill) -> None:
         def half_written(descriptor: int) -> None:
             found = os.fstat(descriptor)
             if stat.S_ISREG(found.st_mode) and pattern.search(_opened(descriptor)):
-                if left[0] == 1 and found.st_size:
+                if left[0] == 1 and found.st_size and kill.signal == signal.SIGKILL:
                     os.truncate(descriptor, random.Random(found.st_size).randrange(found.st_size))
                 strike()
             fsync(descriptor)

@@ -1,12 +1,8 @@
 """Launchers that are told to stop, killed, started twice at once, and told to begin anew."""
 
-from __future__ import annotations
-
 import os
 import signal
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,7 +10,6 @@ from rich.console import Console
 from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thorough
 from tests.held import HELD, HOLD
 from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, children, fresh, grandchildren, start, until
-from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.work import Queue, Work, inline, work
 from vitinit.runners.one_run import claims
@@ -34,12 +29,12 @@ ALL_RUNS = ("run", "faults.yaml", "--device", "cpu")
 RUN = (*ALL_RUNS, "--only", "row=dropout", "--only", "precision=fp32", "--workers", "1", "--keep-weights")
 
 
-def study(folder: Path) -> list[Cell]:
+def study(folder):
     """Runs of three epochs, which wait after the first where `begun` starts them."""
     return cells(folder, 3, {row: fields | {"base": HELD} for row, fields in ROWS.items()})
 
 
-def begun(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> subprocess.Popen:
+def begun(folder, *arguments, before=()):
     """A launch whose runs do not end by themselves while there is the file `hold` in the folder."""
     (folder / "hold").touch()
     return start(*arguments, cwd=folder, before=before, **{HOLD: str(folder / "hold")})
@@ -48,9 +43,9 @@ def begun(folder: Path, *arguments: str, before: tuple[str, ...] = ()) -> subpro
 @pytest.fixture(scope="module")
 def left_alone(tmp_path_factory):
     """Results of the run that nobody disturbs, by executor."""
-    made: dict[str, Path] = {}
+    made = {}
 
-    def results(executor: str) -> Path:
+    def results(executor):
         if executor not in made:
             folder = tmp_path_factory.mktemp(executor)
             study(folder)
@@ -62,11 +57,11 @@ def left_alone(tmp_path_factory):
     return results
 
 
-def until_an_epoch_is_done(folder: Path, process: subprocess.Popen) -> Path:
+def until_an_epoch_is_done(folder, process):
     """Wait for the first epoch of a launch; the folder of the run in progress."""
-    found: list[Path] = []
+    found = []
 
-    def one_is_done() -> bool:
+    def one_is_done():
         for run in (folder / "results/local/faults/unfinished").glob("*"):
             owner = claims.live(run)
             found.extend([run] if owner and claims.progress(run).epoch else [])
@@ -76,7 +71,7 @@ def until_an_epoch_is_done(folder: Path, process: subprocess.Popen) -> Path:
     return found[0]
 
 
-def until_gone(pids: list[int]) -> None:
+def until_gone(pids):
     """Wait for these processes to end."""
     until(lambda: not any(map(alive, pids)), "processes that should end")
 
@@ -175,14 +170,14 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     tally("SIGKILL, under a launcher", tried=1, survived=1)
 
 
-def _race(folder: Path, number: int, start, finished) -> None:
+def _race(folder, number, start, finished):
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))
     start.wait()
     finished.put(work(Queue(Work(tuple(runs), setting(folder / "results"))), inline, display).finished)
 
 
-def race(folder: Path, launchers: int) -> int:
+def race(folder, launchers):
     """Launch one study several times at once; how many runs were carried out in all."""
     folder.mkdir()
     cells(folder, epochs=1)

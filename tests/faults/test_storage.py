@@ -1,13 +1,10 @@
 """Full disks and folders that cannot be written: a clear message, nothing lost, nothing half-written read as good."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -33,10 +30,10 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-def _carry_out(cell, where, fault, said) -> None:
+def _carry_out(cell, where, fault, said):
     """Carry out a run to which something happens after its first epoch; what it says goes to the queue."""
 
-    def on_event(event) -> None:
+    def on_event(event):
         if isinstance(event, str):
             said.put(event)
         elif event.epoch == 1:
@@ -48,7 +45,7 @@ def _carry_out(cell, where, fault, said) -> None:
         said.put(f"VitinitError: {error}")
 
 
-def carried_out(cell, where, fault) -> list[str]:
+def carried_out(cell, where, fault):
     said = FORKS.Queue()
     process = FORKS.Process(target=_carry_out, args=(cell, where, fault, said))
     process.start()
@@ -60,25 +57,25 @@ def carried_out(cell, where, fault) -> list[str]:
     return heard
 
 
-def no_fsync(where) -> None:
-    def fsync(descriptor: int) -> None:
+def no_fsync(where):
+    def fsync(descriptor):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     os.fsync = fsync
 
 
-def full(where) -> None:
+def full(where):
     free = os.statvfs(where.root).f_bavail * os.statvfs(where.root).f_frsize
     (where.root / "ballast").write_bytes(b"x" * free)
 
 
-def read_only(where) -> None:
+def read_only(where):
     """Read-only from now on, also with a file open for writing, as after an error of the disk."""
     for options in (["--bind", str(where.root)], ["-o", "remount,bind,ro"]):
         subprocess.run(["mount", *options, str(where.root)], check=True)
 
 
-def same_as_left_alone(cell, where, folder: Path) -> bool:
+def same_as_left_alone(cell, where, folder):
     record = Store(where.root).read(where.study).done[cell.run_id]
     return record.without_times() == finish(cell, setting(folder / "left alone")).without_times()
 

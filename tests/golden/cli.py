@@ -1,11 +1,10 @@
-"""Transcripts of the command line: `python -m tests.golden.cli` compares them, `--write` makes them anew.
+"""Transcripts of the command line: `python -m tests.golden.cli --write` makes them anew.
 
 A file of `tests/golden/cli/` is what a terminal of 80 columns would show: each line that begins with `$ ` is run, and
 what it prints and its exit code follow. To add one, write its commands alone and call `--write`. Each transcript has a
 folder of its own, with `files/` in it and the committed records at `results/reference`.
 """
 
-import difflib
 import io
 import os
 import re
@@ -19,6 +18,7 @@ import warnings
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from unittest.mock import patch
 
 from tests.surroundings import BIN, FOLDER, ROOT, programs, set_aside
 from vitinit.runners.basics import environment
@@ -26,6 +26,13 @@ from vitinit.runners.basics import environment
 TRANSCRIPTS = Path(__file__).with_name("cli")
 INSIDE = "from tests.golden.cli import main; main()"
 """Code of a process in the environment of tests: `python -m` would have its own name in each usage line."""
+NO_PROCESSOR = Path("/no/processor")
+"""File that describes the processor: no record is of the same one."""
+
+
+def settings() -> dict[str, str]:
+    """Return the variables of a transcript."""
+    return {"PATH": programs(), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
@@ -48,11 +55,14 @@ def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
 
 def answer(command: str) -> str:
     """Return the output of a command, and its exit code: ours runs in this process, up to a pipe, others in a shell."""
-    if not command.startswith(("vitinit", "python -m")):
+    assigned, line = re.fullmatch(r"((?:[A-Z_]+=\S+ )*)(.*)", command).groups()  # type: ignore[union-attr]
+    if not line.startswith(("vitinit", "python -m")) or ">" in line:
         return shell(command)
-    ours, _, pipe = command.partition(" | ")
+    given = assigned.replace("$PWD", str(Path.cwd())).replace("$PATH", os.environ["PATH"]).split()
+    ours, _, pipe = line.partition(" | ")
     printed = io.StringIO()
-    code = call(ours, printed, printed)
+    with patch.dict(os.environ, dict(each.split("=", 1) for each in given)):
+        code = call(ours, printed, printed)
     return shell(f"{pipe or 'cat'}; exit {code}", printed.getvalue())
 
 
@@ -70,8 +80,9 @@ def shell(command: str, given: str = "") -> str:
     return f"{done.stdout}exit {done.returncode}\n"
 
 
-def transcript(commands: list[str]) -> str:
-    """Return what a terminal shows of them."""
+def transcript(before: str) -> str:
+    """Return what a terminal shows now of the commands of a transcript."""
+    commands = [line[2:] for line in before.splitlines() if line.startswith("$ ")]
     with tempfile.TemporaryDirectory(dir=os.environ[FOLDER]) as name:  # lines are folded by the length of a path
         folder = Path(name)
         shutil.copytree(TRANSCRIPTS / "files", folder, dirs_exist_ok=True)
@@ -88,28 +99,17 @@ def transcript(commands: list[str]) -> str:
 
 
 def main() -> None:
-    """Compare all transcripts, or those named; `--write` makes them anew."""
-    environment.CPUINFO = Path("/no/processor")  # no record is of the same one
-    write, names = "--write" in sys.argv, [name for name in sys.argv[1:] if name != "--write"]
-    differing = False
+    """Make transcripts anew: those that are named, or all."""
+    environment.CPUINFO = NO_PROCESSOR
+    _, write, *names = sys.argv
+    assert write == "--write", "pytest tests/golden compares"
     for path in sorted(TRANSCRIPTS.glob("*.txt")):
-        if names and path.stem not in names:
-            continue
-        before = path.read_text(encoding="utf-8")
-        if "/dev/full" in before and not Path("/dev/full").exists():
-            print(f"skipped, {path.stem}: no /dev/full here")
-            continue
-        now = transcript([line[2:] for line in before.splitlines() if line.startswith("$ ")])
-        differing |= now != before
-        if write:
-            path.write_text(now, encoding="utf-8")
-        else:
-            sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), now.splitlines(True), path.name, "now"))
-    sys.exit(differing and not write)
+        if path.stem in names or not names:
+            path.write_text(transcript(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
     with set_aside():
-        settings = {"PATH": programs(), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-        done = subprocess.run([sys.executable, "-c", INSIDE, *sys.argv[1:]], cwd=ROOT, env={**os.environ, **settings})
+        command = [sys.executable, "-c", INSIDE, *sys.argv[1:]]
+        done = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings()})
     sys.exit(done.returncode)

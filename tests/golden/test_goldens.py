@@ -1,30 +1,51 @@
-"""Initial weights, what the command line prints, numbers and pages of the committed studies are what they were.
+"""Initial weights, what the command line prints, and pages of the committed studies are what they were.
 
 Regenerate on purpose: `python -m tests.golden.NAME --write`; a number that is there never changes.
 """
 
-import re
-import subprocess
+import os
 import sys
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from tests.golden.cli import TRANSCRIPTS
-from tests.surroundings import ROOT
+from tests.golden import cli, weights
+from tests.records import REFERENCE
+from vitinit.analysis.pages.__main__ import main as pages
+from vitinit.runners.basics import environment
+from vitinit.runners.basics.environment import set_flags
+from vitinit.runners.basics.setting import Execution
+from vitinit.runners.options import console
 
-NAMES = sorted(path.stem for path in TRANSCRIPTS.glob("*.txt"))
-SHARES = 6
-"""Processes that transcripts are spread over."""
-CLI = [" ".join(["tests.golden.cli", *NAMES[share::SHARES]]) for share in range(SHARES)]
-PAGES = "vitinit.analysis.pages --results results/reference --check"
+NAMES = sorted(path.stem for path in cli.TRANSCRIPTS.glob("*.txt"))
 
 
-@pytest.mark.parametrize(
-    "module", ["tests.golden.weights", *CLI, "tests.golden.analysis", pytest.param(PAGES, id="pages")]
-)
-def test_it_is_what_it_was(module: str) -> None:
-    command = [sys.executable, "-m", *module.split()]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr
-    if skipped := re.search("^skipped, (.*: .*)", done.stdout, re.MULTILINE):
-        pytest.skip(skipped[1])
+@pytest.fixture
+def terminal(one_thread, monkeypatch):
+    """A terminal of 80 columns; what commands set in this process is as before after the test."""
+    monkeypatch.setattr(console, "_width", 80)
+    monkeypatch.setattr(environment, "CPUINFO", cli.NO_PROCESSOR)
+    monkeypatch.setattr(sys.modules["__main__"], "__package__", None, raising=False)  # else usage begins with it
+    for name in ("argv", "path"):
+        monkeypatch.setattr(sys, name, [*getattr(sys, name)])
+    with patch.dict(os.environ, cli.settings()):
+        yield
+    set_flags(Execution("cpu", 1, "inline"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_terminal_shows_what_it_did(name, terminal):
+    expected = (cli.TRANSCRIPTS / f"{name}.txt").read_text(encoding="utf-8")
+    if "/dev/full" in expected and not Path("/dev/full").exists():
+        pytest.skip(f"{name}: no /dev/full here")
+    assert cli.transcript(expected) == expected
+
+
+@pytest.mark.parametrize("model", weights.NAMES)
+def test_initial_weights_are_what_they_were(model, one_thread):
+    assert weights.differences(model) == []
+
+
+def test_pages_are_what_the_records_give():
+    assert pages(["--results", str(REFERENCE), "--check"]) == 0

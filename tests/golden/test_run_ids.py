@@ -6,7 +6,7 @@
 import json
 from pathlib import Path
 
-from vitinit.benchmark.grids import grid
+from vitinit.benchmark.grids import fitting, grid
 
 FILE = Path(__file__).with_name("frozen_run_ids.json")
 FROZEN = json.loads(FILE.read_text())
@@ -18,12 +18,13 @@ WHAT_TO_DO = (
 )
 
 
-def current() -> dict[str, list[str]]:
+def current():
     """Return the run_ids of each grid, in the order of its plan."""
     return {name: [cell.run_id for cell in grid.load(name).cells] for name in grid.names()}
 
 
-def test_the_run_ids_of_all_grids_are_the_frozen_ones() -> None:
+def test_the_run_ids_of_all_grids_are_the_frozen_ones(monkeypatch):
+    monkeypatch.setattr(fitting, "misfit", lambda *_: "")  # which takes the longest, and is in no run_id
     assert current() == FROZEN[SCHEMA], WHAT_TO_DO
 
 

@@ -1,4 +1,4 @@
-"""Initial weights: `python -m tests.golden.weights` compares those of `weights.json`, `--write` computes them anew.
+"""Initial weights: `python -m tests.golden.weights --write` computes those of `weights.json` anew.
 
 A line of `cases` is model, base, method and seeds. Runs of `grid` keep their weights, and its learning rate is too
 small to change any. To add a case or a row, write it there and call `--write`.
@@ -28,6 +28,9 @@ import vitinit
 from tests.golden.cli import answer
 
 FILE = Path(__file__).with_name("weights.json")
+GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
+RUNS = "run"
+NAMES = [*GOLDEN["models"], RUNS]
 TOLERANCE = 1e-3
 State = dict[str, Tensor]
 
@@ -81,22 +84,22 @@ def fingerprint(untrained: int, state: State) -> list[float]:
     return [untrained, round(norms, 5), round(projections, 5)]
 
 
-def states(golden: dict[str, Any]) -> Iterator[tuple[str, int, State]]:
-    """Yield the name, the number of untrained tensors and the state of each case and run."""
-    torch.set_num_threads(1)
-    for model, base, method, seeds in golden["cases"]:
+def states(model: str) -> Iterator[tuple[str, int, State]]:
+    """Yield the name, the number of untrained tensors and the state of each case of a model, or of each run."""
+    if model == RUNS:
+        for name, state in run(GOLDEN["grid"]).items():
+            yield f"{model}: {name}", 0, state
+    for _, base, method, seeds in (case for case in GOLDEN["cases"] if case[0] == model):
         for seed in seeds:
-            yield f"{model}: {base}, {method}, {seed}", *initialized(golden["models"][model], base, method, seed)
-    for name, state in run(golden["grid"]).items():
-        yield f"run: {name}", 0, state
+            yield f"{model}: {base}, {method}, {seed}", *initialized(GOLDEN["models"][model], base, method, seed)
 
 
-def differences(golden: dict[str, Any]) -> list[str]:
-    """Name each case and run whose fingerprint is another."""
-    known = dict(golden["fingerprints"])
+def differences(model: str) -> list[str]:
+    """Name each case or run whose fingerprint is another."""
+    known = {name: found for name, found in GOLDEN["fingerprints"].items() if name.startswith(f"{model}: ")}
     lines = []
-    for name, *state in states(golden):
-        compared = 2 if any(part in name for part in golden["loose"]) else 3
+    for name, *state in states(model):
+        compared = 2 if any(part in name for part in GOLDEN["loose"]) else 3
         old, new = known.pop(name, [np.nan])[:compared], fingerprint(*state)[:compared]
         if not np.allclose(old, new, 0, TOLERANCE):
             lines.append(f"{name}: {old} became {new}")
@@ -104,13 +107,11 @@ def differences(golden: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    """Compare, or write."""
-    golden = json.loads(FILE.read_text())
-    if sys.argv[1:] == ["--write"]:
-        golden["fingerprints"] = {name: fingerprint(*state) for name, *state in states(golden)}
-        FILE.write_text(written(golden))
-    else:
-        sys.exit("\n".join(differences(golden)) or 0)
+    """Compute all anew."""
+    assert sys.argv[1:] == ["--write"], "pytest tests/golden compares"
+    torch.set_num_threads(1)
+    GOLDEN["fingerprints"] = {name: fingerprint(*state) for model in NAMES for name, *state in states(model)}
+    FILE.write_text(written(GOLDEN))
 
 
 def written(golden: dict[str, Any]) -> str:

@@ -1,16 +1,12 @@
 """Small tensors and two shared cores: one thread is fastest, of torch and of numpy."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
 
 @pytest.fixture(autouse=True, scope="package")
-def _one_thread() -> Iterator[None]:
+def _one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with threadpool_limits(1):

@@ -1,7 +1,5 @@
 """Models, streams and float64 copies that the tests of the initialisers share."""
 
-from __future__ import annotations
-
 import importlib
 import math
 import random

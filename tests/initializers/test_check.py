@@ -1,7 +1,5 @@
 """`vitinit.check` on models made ill on purpose, on the same in health, and on untouched ones of many libraries."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from types import MethodType
@@ -20,63 +18,63 @@ from vitinit.initializers.streams import stream
 Change = Callable[[Any], object]
 
 
-def sound(**changes: Any) -> Any:
+def sound(**changes):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return zoo.timm("vision_transformer.VisionTransformer", **{**zoo.SMALL, "depth": 4, **changes})()
+        return zoo.timm(zoo.TABLE["timm ViT"] | {"depth": 4, **changes})
 
 
-def images(count: int = 8) -> Tensor:
+def images(count=8):
     return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-def normal(parameter: Tensor, std: float) -> None:
+def normal(parameter, std):
     parameter.data.normal_(0, std, generator=torch.Generator().manual_seed(2))
 
 
 class Alone(nn.Module):
     """Attention that is nearly uniform, and nothing beside it."""
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block):
         super().__init__()
         self.norm1, self.attn = block.norm1, block.attn
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.attn(self.norm1(x))
 
 
 class Scaled(nn.Module):
     """Block that adds nothing at first, as in ReZero."""
 
-    def __init__(self, block: nn.Module) -> None:
+    def __init__(self, block):
         super().__init__()
         self.block, self.alpha = block, nn.Parameter(torch.zeros(()))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return x + self.alpha * (self.block(x) - x)
 
 
 class ByName(nn.Sequential):
     """Blocks that are given their tokens by name."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         for block in self:
             x = block(x=x)
         return x
 
 
-def alone(model: Any) -> None:
+def alone(model):
     model.blocks = nn.Sequential(*map(Alone, model.blocks))
 
 
-def ten_times(model: Any) -> None:
+def ten_times(model):
     """Each block forwards its output, and multiplies the gradient by ten."""
     for block in model.blocks:
         block.register_forward_hook(lambda _, __, out: 10 * out - (9 * out).detach())
 
 
-def scaled(qk: float = 1.0, mlp: float = 1.0) -> Change:
-    def change(model: Any) -> None:
+def scaled(qk=1.0, mlp=1.0):
+    def change(model):
         for block in model.blocks:
             block.attn.qkv.weight.data[:96] *= qk
             block.mlp.fc2.weight.data *= mlp
@@ -84,27 +82,27 @@ def scaled(qk: float = 1.0, mlp: float = 1.0) -> Change:
     return change
 
 
-def query_and_key_at_zero(model: Any) -> None:
+def query_and_key_at_zero(model):
     for parameter in model.blocks[2].attn.qkv.parameters():
         parameter.data[:96] = 0
 
 
-def positions_left_out(model: Any) -> None:
-    def left_out(own: Any, x: Tensor) -> Tensor:
+def positions_left_out(model):
+    def left_out(own, x):
         return torch.cat([own.cls_token.expand(len(x), -1, -1), x], 1)
 
     model._pos_embed = MethodType(left_out, model)
 
 
-def mixed(model: Any) -> None:
+def mixed(model):
     """Tokens and batch changed places, as with batch_first=False."""
     block = model.blocks[0]
     block.register_forward_pre_hook(lambda _, given: (given[0].transpose(0, 1),))
     block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
 
 
-def softmax_twice(model: Any) -> None:
-    def forward(own: Any, x: Tensor, **_: Any) -> Tensor:
+def softmax_twice(model):
+    def forward(own, x, **_):
         query, key, value = own.qkv(x).unflatten(-1, (3, own.num_heads, -1)).permute(2, 0, 3, 1, 4)
         maps = (query @ key.mT * own.scale).softmax(-1).softmax(-1)
         return own.proj((maps @ value).transpose(1, 2).flatten(2))
@@ -113,21 +111,21 @@ def softmax_twice(model: Any) -> None:
         block.attn.forward = MethodType(forward, block.attn)
 
 
-def one_residual_missing(model: Any) -> None:
+def one_residual_missing(model):
     block = model.blocks[2]
     block.forward = lambda x: (lambda y: y + block.mlp(block.norm2(y)))(block.attn(block.norm1(x)))
 
 
-def weight(name: str, change: Callable[[Tensor], object]) -> Change:
+def weight(name, change):
     return lambda model: change(model.get_parameter(name).data)
 
 
-def hooked(path: str, change: Callable[[Tensor], Tensor]) -> Change:
+def hooked(path, change):
     return lambda model: model.get_submodule(path).register_forward_hook(lambda _, __, out: change(out))
 
 
 FC1 = "blocks.1.mlp.fc1.weight"
-ILL: dict[str, tuple[Change, str, str]] = {
+ILL = {
     "NaN": (
         weight(FC1, lambda w: w[3, 5].fill_(math.nan)),
         "not-finite",
@@ -198,7 +196,7 @@ ILL: dict[str, tuple[Change, str, str]] = {
         "blocks.1.attn.qkv.weight and 3 more: requires_grad is False, and 13 other weights are trained",
     ),
 }
-HEALTHY: dict[str, Change] = {
+HEALTHY = {
     "as it is": lambda model: model.train(),
     "head at zero": weight("head.weight", torch.zero_),
     "branches at zero": lambda model: vitinit.initialize(model, "zero_branch"),
@@ -219,7 +217,7 @@ HEALTHY: dict[str, Change] = {
 
 
 @pytest.mark.parametrize(("change", "key", "said"), ILL.values(), ids=ILL)
-def test_what_is_ill_is_found_with_its_numbers(change: Change, key: str, said: str) -> None:
+def test_what_is_ill_is_found_with_its_numbers(change, key, said):
     model = sound()
     change(model)
     report = vitinit.check(model, images())
@@ -229,7 +227,7 @@ def test_what_is_ill_is_found_with_its_numbers(change: Change, key: str, said: s
     assert all(f"usually helps: {finding.mend}" in str(report) for finding in report.findings)
 
 
-def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor() -> None:
+def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor():
     model = sound(init_values=0.1)
     vitinit.initialize(model, "mimetic", alpha_qk=9.0, beta_qk=9.0)
     vitinit.initialize(model, layer_scale=0.5)
@@ -240,14 +238,14 @@ def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor() -> None:
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_is_healthy_gets_no_warning(name: str) -> None:
+def test_what_is_healthy_gets_no_warning(name):
     model = sound()
     HEALTHY[name](model)
     assert vitinit.check(model, images()).sound
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
-def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name: str) -> None:
+def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name):
     # the tests set the head to std 1, and PyTorch makes the layers of an encoder as copies
     true = {"torchvision ViT": {"loss-above-chance"}, "nn.TransformerEncoder": {"equal-layers"}}
     assert {finding.key for finding in vitinit.check(zoo.build(name).train(), images()).findings} == true.get(
@@ -255,7 +253,7 @@ def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name: s
     )
 
 
-def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it() -> None:
+def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it():
     model, given = sound().eval(), images()
     loss = F.cross_entropy(model(given), torch.randint(10, (8,), generator=stream(0, "check/labels")))
     report = vitinit.check(model, given)
@@ -265,7 +263,7 @@ def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_model_and_all_global_state_stay_as_they_were(dtype: torch.dtype) -> None:
+def test_the_model_and_all_global_state_stay_as_they_were(dtype):
     """Batch norms, modes, frozen parts, gradients, hooks and what a module keeps of a forward pass."""
     model = zoo.build("timm ConvMixer").to(dtype).train()
     model.blocks[0].eval().requires_grad_(False)

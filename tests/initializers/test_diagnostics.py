@@ -1,15 +1,11 @@
 """The start of a run in its record: attention and fidelity by formulas."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small_models import CONVIT, VIT_TOKEN, applied, f64, images, loop_targets, model, streams
-from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.initializers import registry
@@ -20,11 +16,11 @@ from vitinit.initializers.report import InitReport
 
 
 @pytest.mark.parametrize("spec", [VIT_TOKEN, CONVIT], ids=["vit_token", "convit"])
-def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
+def test_entropy_and_distance_between_patch_tokens(spec):
     m = applied(model(spec), "kaiming_uniform")
-    maps: list[np.ndarray] = []
+    maps = []
 
-    def keep(number: int, attention_BHNN: Tensor) -> None:
+    def keep(number, attention_BHNN):
         assert number == len(maps)
         maps.append(f64(attention_BHNN))
 
@@ -39,7 +35,7 @@ def test_entropy_and_distance_between_patch_tokens(spec: Any) -> None:
         assert nonlocality(mean, grid).tolist() == pytest.approx((among * away).sum(-1).mean((0, 2)), rel=1e-5)
 
 
-def test_attention_that_the_model_never_calls_is_named() -> None:
+def test_attention_that_the_model_never_calls_is_named():
     m = model(VIT_TOKEN)
     m.blocks[1].forward = lambda x: x
     with pytest.raises(VitinitError, match=r"attention 'blocks.1.attn' is not called in a forward pass of"):
@@ -47,7 +43,7 @@ def test_attention_that_the_model_never_calls_is_named() -> None:
 
 
 @pytest.mark.parametrize(("rows", "columns", "r"), [(4, 3, 2), (3, 4, 2), (6, 5, 3)])
-def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, columns: int, r: int) -> None:
+def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows, columns, r):
     tokens = rows * columns
     attention = torch.rand(2, tokens, tokens, generator=torch.Generator().manual_seed(0)).softmax(-1)
     maps = np.array(offset_maps(attention, (rows, columns), 3))
@@ -64,7 +60,7 @@ def test_offset_map_is_a_mean_over_the_queries_whose_token_is_inside(rows: int, 
 
 
 @torch.no_grad()
-def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
+def test_the_report_of_impulse_equals_numbers_from_the_weights():
     m, given = model(), images(3)
     base, method = registry.build("kaiming_uniform", {}), registry.build("impulse", {"offsets": "fixed"})
     report, returned = initialize_run(m, base, method, streams(0), given)
@@ -73,7 +69,7 @@ def test_the_report_of_impulse_equals_numbers_from_the_weights() -> None:
     has, qkv, block = targets.any(-1), m.blocks[0].attn.qkv, m.blocks[0]
     weight_3HdD, bias_3H1d = qkv.weight.double().view(3, 4, 12, 48), qkv.bias.double().view(3, 4, 1, 12)
 
-    def attention(x_BND: Tensor, biased: bool) -> Tensor:
+    def attention(x_BND, biased):
         query, key, _ = x_BND[:, None, None].transpose(0, 1) @ weight_3HdD.mT[:, None] + biased * bias_3H1d[:, None]
         return (query @ key.mT / 12**0.5).softmax(-1)
 

@@ -1,7 +1,5 @@
 """`vitinit.initialize`: all or nothing, nothing else changed, the same function in every library."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -21,7 +19,7 @@ from vitinit.initializers.streams import stream
     [("kaiming_uniform", "mimetic"), ("trunc_normal", "impulse"), ("orthogonal", "conditioned"), ("jax_vit", None)],
 )
 @pytest.mark.parametrize("name", ["torchvision ViT", "Hugging Face ViT"])
-def test_one_seed_is_one_function_in_every_library(name: str, base: str, method: str | None) -> None:
+def test_one_seed_is_one_function_in_every_library(name, base, method):
     outputs = []
     for m in (zoo.build(name, 1), zoo.build("timm ViT", 2)):
         vitinit.initialize(m, method, base=base, seed=5)
@@ -36,7 +34,7 @@ def test_one_seed_is_one_function_in_every_library(name: str, base: str, method:
     torch.testing.assert_close(*outputs, atol=1e-5, rtol=1e-4)
 
 
-def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_stay() -> None:
+def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_stay():
     m, other, seen = zoo.build("timm ViT"), zoo.build("timm ViT"), list[str]()
     m.blocks[0].register_forward_hook(lambda *_: seen.append("called"))
     before = facts(m)
@@ -64,7 +62,7 @@ def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_sta
         ("timm ConvMixer", "kaiming_uniform", "conv_filters"),
     ],
 )
-def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, method: str | None) -> None:
+def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name, base, method):
     ours, theirs = zoo.build(name, 1), zoo.build(name, 2)
     report = vitinit.initialize(ours, method, base=base, seed=7)
     recorded, _ = initialize_run(theirs, report.base, report.method, lambda name: stream(7, name))
@@ -73,7 +71,7 @@ def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name: str, base: str, me
         assert recorded.pseudo_input.mass == report.attention_on_target
 
 
-def test_the_report_says_what_changed_in_four_lines_with_whole_names() -> None:
+def test_the_report_says_what_changed_in_four_lines_with_whole_names():
     m = zoo.build("timm ViT")
     before = state(m)
     report = vitinit.initialize(m, "impulse", seed=1, solver="rotation")
@@ -94,7 +92,7 @@ def test_the_report_says_what_changed_in_four_lines_with_whole_names() -> None:
     assert str(report).splitlines()[-1] == "also: blocks.0.0.fn.0.weight (exclude from training) (and 4 more)"
 
 
-def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut() -> None:
+def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut():
     known = vitinit.catalogue("method")
     (entry,) = (entry for entry in known if entry.name == "depth_scaled")
     assert str(entry).startswith(
@@ -106,18 +104,18 @@ def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut() -> 
         assert (len(said), said[-1]) == (4_000, end)
 
 
-def test_impulses_that_do_not_take_are_said() -> None:
-    m = zoo.timm("vision_transformer.VisionTransformer", **zoo.SMALL | {"img_size": 64})
-    report = vitinit.initialize(m(), "impulse", base="trunc_normal")
+def test_impulses_that_do_not_take_are_said():
+    small = zoo.TABLE["timm ViT"] | {"img_size": 64}
+    report = vitinit.initialize(zoo.timm(small), "impulse", base="trunc_normal")
     assert report.uniform == 1 / 64
     assert report.attention_on_target < 2 / 64
     assert report.remarks == ("near uniform; for learned positions: solver='svd', position_scale=18",)
-    report = vitinit.initialize(m(), "impulse", base="trunc_normal", solver="svd", position_scale=18)
+    report = vitinit.initialize(zoo.timm(small), "impulse", base="trunc_normal", solver="svd", position_scale=18)
     assert report.attention_on_target > 2 / 64
     assert report.remarks == ()
 
 
-def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not() -> None:
+def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not():
     m = nn.ModuleDict({"student": zoo.build("timm ViT"), "head": nn.Linear(10, 3)})
     report = vitinit.initialize(m, "impulse", base="trunc_normal", seed=4)
     alone = zoo.build("timm ViT", 1)
@@ -136,7 +134,7 @@ SCALED = (
 
 
 @pytest.mark.parametrize("name", SCALED)
-def test_layer_scales_are_the_librarys_unless_they_are_asked_for(name: str) -> None:
+def test_layer_scales_are_the_librarys_unless_they_are_asked_for(name):
     pattern = re.compile(r"\.(gamma|gamma_\d|gamma\d|ls\d|lambda1)$")
     m = zoo.build(name)
     scales = {n: p.detach().clone() for n, p in m.named_parameters() if pattern.search(n)}

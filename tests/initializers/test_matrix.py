@@ -1,16 +1,16 @@
 """Every base and method on every family: set, as the model's own forward pass shows, or refused with the reason."""
 
-from __future__ import annotations
-
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 import zoo
 from small_models import differing, generator, images, refused, state
-from torch import Tensor, nn
+from torch import nn
 
 import vitinit
 from vitinit.initializers.attention import attention_layers
@@ -20,18 +20,7 @@ from vitinit.initializers.whole_model import places
 BASES = [known.name for known in vitinit.catalogue("base")]
 METHODS = [known.name for known in vitinit.catalogue("method")]
 NO_ATTENTION = "has no attention layer"
-NORMALISED = "normalises queries and keys"
-BOTH = ("mimetic", "impulse")
-REFUSED: dict[str, dict[str, str]] = {
-    "timm ViT qk-norm": dict.fromkeys((*BOTH, "conditioned", "dct", "zero_query"), NORMALISED),
-    "timm ViT scale norm": {"mimetic": "a norm or a gate between W_v and W_proj"},
-    "timm ViT no positions": {"impulse": "no absolute position embedding"},
-    "timm EVA rotary": {"impulse": "rotates queries and keys"},
-    "nn.TransformerEncoder": {"impulse": "no token grid"},
-    **{name: dict.fromkeys(BOTH, NO_ATTENTION) for name in ("timm ConvMixer", "timm MLP-Mixer", "timm ResMLP")},
-    **{name: {"impulse": "no absolute position embedding"} for name in ("timm Swin", "timm BEiT")},
-}
-"""Why, by model and initialiser; what a placebo of `mimetic` is refused for is what `mimetic` is."""
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())
 ONLY = {
     "convit_gpsa": ("timm ConViT",),
     "conv_filters": ("timm ConvMixer",),
@@ -47,7 +36,7 @@ UNSEEN = {"torchvision ViT", "nn.TransformerEncoder", "timm BEiT", "timm BEiT po
 """Attention whose Linears are not called."""
 
 
-def reason(name: str, method: str) -> str | None:
+def reason(name, method):
     known = REFUSED.get(name, {})
     if method in ONLY:
         return None if name in ONLY[method] else "has none; choose a"
@@ -67,19 +56,19 @@ def reason(name: str, method: str) -> str | None:
     return known.get("mimetic" if method == "placebo" else method)
 
 
-def fitting(method: str) -> list[str]:
+def fitting(method):
     return [name for name in zoo.ZOO if reason(name, method) is None]
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
-def test_what_does_not_fit_is_refused_with_its_reason_before_anything_is_changed(name: str) -> None:
+def test_what_does_not_fit_is_refused_with_its_reason_before_anything_is_changed(name):
     model = zoo.build(name)
     for method in METHODS:
         if why := reason(name, method):
             refused(model, re.escape(why), method, base="trunc_normal")
 
 
-def assert_every_linear_has_its_place(model: nn.Module) -> None:
+def assert_every_linear_has_its_place(model):
     """Compare roles with the names that the libraries use, none of which the code goes by."""
     roles = places(model)
     names = {n for n, part in model.named_modules() if isinstance(part, nn.Linear)}
@@ -96,7 +85,7 @@ def assert_every_linear_has_its_place(model: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
-def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
+def test_bases_set_every_parameter_whatever_was_there(name):
     """Each base meets three models or more."""
     base, states = BASES[list(zoo.ZOO).index(name) % len(BASES)], []
     for seed, there in ((1, float("nan")), (2, 7.0)):
@@ -113,15 +102,15 @@ def test_bases_set_every_parameter_whatever_was_there(name: str) -> None:
 
 
 @torch.no_grad()
-def attention_maps(model: nn.Module) -> list[Tensor]:
+def attention_maps(model):
     """Attention of each layer on two images, B x H x N x N."""
-    maps: list[Tensor] = []
+    maps = []
     each_attention(model, images(2), lambda _, map_BHNN: maps.append(map_BHNN))
     return maps
 
 
 @pytest.mark.parametrize("name", fitting("impulse"))
-def test_impulses_are_in_the_models_own_maps(name: str) -> None:
+def test_impulses_are_in_the_models_own_maps(name):
     """With tokens that are their positions alone, every head looks at the token at one offset."""
     model, held = zoo.build(name), nn.ModuleDict({"backbone": zoo.build(name)})
     report = vitinit.initialize(model, "impulse", base="trunc_normal", position_scale=1)
@@ -149,7 +138,7 @@ def test_impulses_are_in_the_models_own_maps(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", fitting("mimetic"))
-def test_measured_attention_explains_what_each_layer_gives(name: str) -> None:
+def test_measured_attention_explains_what_each_layer_gives(name):
     """Heads are A_h x W_v,h^T W_proj,h^T and biases, of weights that leave no table, mask or gate at zero."""
     model, noise, seen = zoo.build(name), generator(1), list[Any]()
     for parameter in model.parameters():

@@ -1,11 +1,7 @@
 """`vitinit.initialize` on models of one's own: adapters, what is wrong in them, models that look like known ones."""
 
-from __future__ import annotations
-
 import importlib
-from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +19,7 @@ KEY, VALUE = adapters.fused("to_kv.weight", "to_kv.bias", of=2)
 class Own(nn.Module):
     """Somebody's own attention."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.n_heads, self.to_q, self.to_kv, self.out = 4, nn.Linear(48, 48), nn.Linear(48, 96), nn.Linear(48, 48)
         self.few = nn.Parameter(torch.zeros(24, 48))
@@ -32,17 +28,17 @@ class Own(nn.Module):
 class Model(nn.Module):
     """Its model, with positions of 16 tokens and of one without a place."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.attention, self.where = Own(), nn.Parameter(torch.randn(17, 48))
 
 
-def kind(**other: Any) -> adapters.Attention:
+def kind(**other):
     given = {"heads": "n_heads", "query": linear("to_q"), "key": KEY, "value": VALUE, "proj": linear("out")}
     return adapters.Attention(**{"types": (Own,), **given, **other})
 
 
-REST: dict[str, Any] = {
+REST = {
     "models": (Model,),
     "position": "where",
     "grid": lambda model: (4, 4),
@@ -51,7 +47,7 @@ REST: dict[str, Any] = {
 
 
 @contextmanager
-def registered(name: str, *kinds: adapters.Attention, **more: Any) -> Iterator[None]:
+def registered(name, *kinds, **more):
     """Make an adapter with these kinds of attention known."""
     adapters.register(adapters.Adapter(name, attention=kinds, **more))
     try:
@@ -60,7 +56,7 @@ def registered(name: str, *kinds: adapters.Attention, **more: Any) -> Iterator[N
         adapters.unregister(name)
 
 
-def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_the_first() -> None:
+def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_the_first():
     refused(Model(), UNKNOWN, "mimetic")
     with registered("ours", kind(query=linear("to_query"))):
         refused(Model(), "^adapter 'ours': 'to_query.weight' leads to no parameter of Own", base="trunc_normal")
@@ -74,7 +70,7 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
     refused(Model(), UNKNOWN, "mimetic")
 
 
-def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_they_are() -> None:
+def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_they_are():
     m = nn.Sequential(nn.Linear(8, 8), type("MyAttention", (nn.Sequential,), {})(nn.Linear(8, 24)))
     refused(m, rf"base 'jax_vit' sets W_q, .* attention '1' .* {UNKNOWN} \(MyAttention\)", base="jax_vit")
     assert len(vitinit.initialize(m, base="trunc_normal").changes) == 4
@@ -90,7 +86,7 @@ def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_t
         ({"query": adapters.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, W_proj takes 48"),
     ],
 )
-def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str) -> None:
+def test_what_is_wrong_in_an_adapter_is_one_line(wrong, why):
     with registered("wrong", kind(**wrong), **REST):
         refused(Model(), why, "impulse", base="kaiming_uniform", value_proj="mimetic")
     with registered("wrong", kind(), **{**REST, "position": "pos_emb"}):
@@ -103,26 +99,26 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong: dict[str, Any], why: str
 class Rotating(nn.MultiheadAttention):
     """A subclass with a forward pass of its own may do anything."""
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args, **kwargs):
         """Not its parent's."""
         return super().forward(*args, **kwargs)
 
 
-def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent() -> None:
+def test_a_subclass_with_a_forward_pass_of_its_own_is_not_taken_for_its_parent():
     refused(nn.Sequential(Rotating(48, 4)), rf"{UNKNOWN} \(Rotating\)", "mimetic")
-    Rotating.same_attention = True  # type: ignore[attr-defined]
+    Rotating.same_attention = True
     vitinit.initialize(nn.Sequential(Rotating(48, 4)), "mimetic")
 
 
 class Gain(nn.Module):
     """An RMS norm as several libraries write it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         super().__init__()
         self.register_parameter(name, nn.Parameter(torch.full((8,), 3.0)))
 
 
-def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts() -> None:
+def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts():
     norm = type("RMSNorm", (Gain,), {})
     more = nn.Linear(8, 8)
     more.sigma = nn.Parameter(torch.full((1,), 7.0))
@@ -142,7 +138,7 @@ def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts() -> 
 
 
 @pytest.mark.parametrize("name", ["vit_base_patch16_siglip_224", "cait_xxs24_224", "xcit_nano_12_p16_224"])
-def test_the_advice_of_an_error_leads_to_a_model_that_tells_images_apart(name: str) -> None:
+def test_the_advice_of_an_error_leads_to_a_model_that_tells_images_apart(name):
     small = {"depth": 2, "embed_dim": 48, "num_heads": 4, "img_size": 64, "num_classes": 3}
     m = importlib.import_module("timm").create_model(name, **small)
     try:

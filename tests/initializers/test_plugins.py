@@ -1,13 +1,9 @@
 """Initialisers from elsewhere: a file in the package, an entry point, a dotted path; and names that are wrong."""
 
-from __future__ import annotations
-
 import math
 import sys
-from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 import pytest
 import torch
@@ -23,8 +19,6 @@ from vitinit.initializers.whole_model import WholeModel
 
 PLUGIN = '''
 """Method `{name}`: W_proj of every layer is a scaled identity."""
-
-from __future__ import annotations
 
 from typing import ClassVar
 
@@ -53,7 +47,7 @@ class ScaledIdentity(Initializer):
 '''
 
 
-def entry_point(folder: Path, project: str, name: str, value: str) -> None:
+def entry_point(folder, project, name, value):
     """Write a dist-info folder with the entry point, as `pip install` does."""
     info = folder / f"{project}-1.0.dist-info"
     info.mkdir(parents=True)
@@ -62,7 +56,7 @@ def entry_point(folder: Path, project: str, name: str, value: str) -> None:
 
 
 @pytest.fixture
-def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+def discovery(monkeypatch, tmp_path):
     """A folder on the path; discovery starts anew, and what is registered here is forgotten afterwards."""
     registry.names()
     monkeypatch.setattr(registry.REGISTRY, "known", dict(registry.REGISTRY.known))
@@ -75,9 +69,7 @@ def discovery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]
             del sys.modules[name]
 
 
-def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(
-    discovery: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(discovery, monkeypatch):
     dropped = discovery / "dropped"
     dropped.mkdir()
     monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(dropped)])  # as if the file lay in the package
@@ -95,7 +87,7 @@ def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(
         assert all(torch.equal(block.attn.proj.weight, 0.25 * torch.eye(48)) for block in m.blocks)
 
 
-def one_line(says: str, ask: Callable[[], object]) -> None:
+def one_line(says, ask):
     with pytest.raises(VitinitError, match=says):
         ask()
 
@@ -117,14 +109,14 @@ def one_line(says: str, ask: Callable[[], object]) -> None:
         ),
     ],
 )
-def test_a_broken_entry_point_is_one_line_that_names_it(discovery: Path, source: str, value: str, says: str) -> None:
+def test_a_broken_entry_point_is_one_line_that_names_it(discovery, source, value, says):
     (discovery / "broken_plugin.py").write_text(source)
     entry_point(discovery, "broken-package", "broken", value)
     with pytest.warns(UserWarning, match=says):
         assert "mimetic" in registry.names(), "it is needed for nothing else"
 
 
-WHOLE: dict[str, Any] = {"name": "odd_in_a_test", "touches": ("*",), "apply": one_line}
+WHOLE = {"name": "odd_in_a_test", "touches": ("*",), "apply": one_line}
 
 
 @pytest.mark.parametrize(
@@ -138,7 +130,7 @@ WHOLE: dict[str, Any] = {"name": "odd_in_a_test", "touches": ("*",), "apply": on
         ((WholeModel,), {"name": "odd_in_a_test"}, "Odd needs matrix$"),
     ],
 )
-def test_a_class_that_is_no_initialiser_is_refused(bases: Any, given: Any, says: str) -> None:
+def test_a_class_that_is_no_initialiser_is_refused(bases, given, says):
     one_line(says, lambda: registry.register(type("Odd", bases, given)))
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse", "the same twice is no error"
     assert "odd_in_a_test" not in [entry.name for entry in vitinit.catalogue()]
@@ -157,17 +149,17 @@ class Scripted(Initializer):
     script: str = ""
     at: str = "apply"
 
-    def check(self, model: nn.Module) -> None:
+    def check(self, model):
         self.act(model, "check")
 
-    def freeze(self, model: nn.Module) -> None:
+    def freeze(self, model):
         self.act(model, "freeze")
 
-    def apply(self, model: nn.Module, generator: torch.Generator, job: Any) -> None:
+    def apply(self, model, generator, job):
         self.act(model, "apply")
 
     @torch.no_grad()
-    def act(self, model: Any, at: str) -> None:
+    def act(self, model, at):
         model.head.weight.zero_()
         script = self.script if at == self.at else ""
         if script in ("exit", "Ctrl-C"):
@@ -191,7 +183,7 @@ class Scripted(Initializer):
         ("replace", "apply", "adds, removes or replaces 'head.weight'"),
     ],
 )
-def test_what_a_method_may_not_do_is_refused_and_undone(script: str, at: str, says: str) -> None:
+def test_what_a_method_may_not_do_is_refused_and_undone(script, at, says):
     registry.register(Scripted)
     m = tiny()
     m.register_buffer("cache", torch.ones(2))
@@ -202,7 +194,7 @@ def test_what_a_method_may_not_do_is_refused_and_undone(script: str, at: str, sa
 
 @pytest.mark.parametrize(("script", "error"), [("Ctrl-C", KeyboardInterrupt), ("exit", SystemExit)])
 @pytest.mark.parametrize("at", ["check", "apply", "freeze"])
-def test_what_ends_a_method_ends_it_and_changes_nothing(script: str, error: type[BaseException], at: str) -> None:
+def test_what_ends_a_method_ends_it_and_changes_nothing(script, error, at):
     registry.register(Scripted)
     m = tiny()
     before = state(m)

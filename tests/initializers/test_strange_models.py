@@ -1,10 +1,7 @@
 """`vitinit.initialize` on models that are not what they seem: shared, computed, of other types, in strange blocks."""
 
-from __future__ import annotations
-
 import copy
 import importlib
-from typing import Any
 
 import pytest
 import torch
@@ -20,12 +17,12 @@ BASE = {"base": "trunc_normal"}
 # --- parameters that several modules share --------------------------------------------------------------------------
 
 
-def one_proj(m: Any) -> None:
+def one_proj(m):
     for block in m.blocks:
         block.attn.proj.weight = m.blocks[0].attn.proj.weight
 
 
-def one_mlp(m: Any) -> None:
+def one_mlp(m):
     m.blocks[2].mlp = m.blocks[0].mlp
 
 
@@ -33,14 +30,14 @@ def one_mlp(m: Any) -> None:
     ("share", "method"),
     [(one_proj, "depth_scaled"), (one_proj, "placebo"), (one_mlp, "zero_branch")],
 )
-def test_a_shared_parameter_is_refused_where_the_method_sets_it(share: Any, method: str) -> None:
+def test_a_shared_parameter_is_refused_where_the_method_sets_it(share, method):
     m = tiny()
     share(m)
     refused(m, "shares: it is made for layers with parameters of their own", method, **BASE)
     vitinit.initialize(m, "zero_query")  # which leaves it alone
 
 
-def test_a_base_sets_a_block_that_is_repeated() -> None:
+def test_a_base_sets_a_block_that_is_repeated():
     repeated, plain = tiny(), tiny(depth=1)
     repeated.blocks = nn.Sequential(*[repeated.blocks[0]] * 2)
     for model in (repeated, plain):
@@ -49,7 +46,7 @@ def test_a_base_sets_a_block_that_is_repeated() -> None:
     refused(repeated, "'blocks.1.attn.qkv.weight' shares", "mimetic")
 
 
-def test_a_student_and_its_teacher_stay_equal() -> None:
+def test_a_student_and_its_teacher_stay_equal():
     student = tiny()
     both = nn.ModuleDict({"net": student, "ema": copy.deepcopy(student)})
     student.extra = nn.Parameter(torch.ones(3, 3))
@@ -63,7 +60,7 @@ def test_a_student_and_its_teacher_stay_equal() -> None:
         vitinit.initialize(towers, base="zero")
 
 
-def test_an_empty_buffer_and_whole_numbers_are_no_trouble() -> None:
+def test_an_empty_buffer_and_whole_numbers_are_no_trouble():
     m = tiny()
     m.register_buffer("cache", torch.empty(0))
     m.order = nn.Parameter(torch.arange(16), requires_grad=False)
@@ -74,7 +71,7 @@ def test_an_empty_buffer_and_whole_numbers_are_no_trouble() -> None:
     }
 
 
-def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_are_not() -> None:
+def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_are_not():
     m, both = tiny(), torch.randn(48, 96)
     m.blocks[1].attn.proj.weight.data = m.blocks[0].attn.proj.weight.data
     refused(m, r"'blocks\.0\.attn\.proj\.weight' is another view of numbers of another parameter", "mimetic")
@@ -89,7 +86,7 @@ def test_another_view_of_the_same_numbers_is_refused_and_numbers_side_by_side_ar
 # --- positions that are fixed, memory that is not there -------------------------------------------------------------
 
 
-def test_fixed_positions_stay_and_a_base_says_it_whatever_else_it_says() -> None:
+def test_fixed_positions_stay_and_a_base_says_it_whatever_else_it_says():
     fixed = tiny()
     fixed.pos_embed.requires_grad_(False).copy_(torch.arange(17 * 48).view(1, 17, 48) / 100)
     kept = fixed.pos_embed.clone()
@@ -106,13 +103,13 @@ def test_fixed_positions_stay_and_a_base_says_it_whatever_else_it_says() -> None
 # --- blocks ----------------------------------------------------------------------------------------------------------
 
 
-def encoder(**more: Any) -> nn.Module:
+def encoder(**more):
     return nn.TransformerEncoder(
         nn.TransformerEncoderLayer(48, 4, 96, batch_first=True, **more), 2, enable_nested_tensor=False
     )
 
 
-def test_blocks_of_two_streams_are_not_counted_as_one() -> None:
+def test_blocks_of_two_streams_are_not_counted_as_one():
     towers = nn.ModuleDict({"image": encoder(norm_first=True), "text": encoder(norm_first=True)})
     refused(towers, "blocks in several places, as of 'image.* and 'text.*: give one of them", "depth_scaled", **BASE)
     vitinit.initialize(towers["text"], "depth_scaled", **BASE)
@@ -124,7 +121,7 @@ def test_blocks_of_two_streams_are_not_counted_as_one() -> None:
 @pytest.mark.parametrize(
     ("dtype", "method"), [(torch.bfloat16, "impulse"), (torch.float16, "mimetic"), (torch.float64, "impulse")]
 )
-def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype, method: str) -> None:
+def test_any_float_type_has_the_float32_numbers_rounded_once(dtype, method):
     plain, other = zoo.build("timm ViT"), zoo.build("timm ViT").to(dtype)
     for model in (plain, other):
         vitinit.initialize(model, method, **BASE, seed=3)
@@ -141,7 +138,7 @@ def test_any_float_type_has_the_float32_numbers_rounded_once(dtype: torch.dtype,
         ({"method": "impulse", "base": "trunc_normal", "weight_norm": 1e7}, "blocks.0.attn.qkv.weight", "[0-9.e+]+"),
     ],
 )
-def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, Any], name: str, number: str) -> None:
+def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked, name, number):
     m = zoo.build("timm ViT registers, layer scale").half()
     refused(m, f"^'{name}' would be given numbers up to {number}, and float16 has none beyond 65504$", **asked)
     vitinit.initialize(m, layer_scale=65519)
@@ -150,7 +147,7 @@ def test_what_the_type_of_a_parameter_does_not_hold_is_refused(asked: dict[str, 
 # --- what a base says ------------------------------------------------------------------------------------------------
 
 
-def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_alike() -> None:
+def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_alike():
     resnet = importlib.import_module("timm").create_model("resnet18", zero_init_last=True)
     ends = [name for name, parameter in resnet.named_parameters() if name.endswith("weight") and not parameter.any()]
     assert len(ends) == 8
@@ -160,7 +157,7 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
     )
 
 
-def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused() -> None:
+def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():
     transformers = pytest.importorskip("transformers", reason="no transformers: make test-libraries")
     small = {"hidden_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
     with torch.device("meta"):

@@ -1,10 +1,5 @@
 """Wrapped, sharded, compiled, not yet there: refused with what to do, nothing changed, and that then works."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 import torch
 import zoo
@@ -20,18 +15,18 @@ import vitinit
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _one_process() -> Iterator[None]:
+def _one_process():
     """A process group of this process alone, which no port is open for."""
     distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
 
 
-def sharded(model: nn.Module) -> nn.Module:
+def sharded(model):
     return FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True)
 
 
-def sharded_by_block(model: Any) -> nn.Module:
+def sharded_by_block(model):
     """As its documentation has it: the blocks, then all."""
     mesh = init_device_mesh("cpu", (1,))
     for block in model.blocks:
@@ -39,30 +34,30 @@ def sharded_by_block(model: Any) -> nn.Module:
     return fully_shard(model, mesh=mesh)
 
 
-def pruned(model: Any) -> nn.Module:
+def pruned(model):
     prune.l1_unstructured(model.blocks[0].attn.qkv, "weight", 0.5)
     return model
 
 
-def parametrised(model: Any) -> nn.Module:
+def parametrised(model):
     nn.utils.parametrizations.orthogonal(model.blocks[0].attn.qkv)
     return model
 
 
-def quantised(model: nn.Module) -> nn.Module:
+def quantised(model):
     return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, torch.qint8)
 
 
-def made_in_inference_mode(_: nn.Module) -> nn.Module:
+def made_in_inference_mode(_):
     with torch.inference_mode():
         return zoo.build("timm ViT")
 
 
-def traced(model: nn.Module) -> nn.Module:
+def traced(model):
     return torch.jit.trace(model, images(1), check_trace=False)
 
 
-WRAPPED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
+WRAPPED = {
     "DDP": (DistributedDataParallel, r"give model\.module"),
     "DDP in a model": (lambda model: nn.Sequential(DistributedDataParallel(model)), r"'0', .*give model\.module"),
     "compiled": (lambda model: torch.compile(model, backend="eager"), r"model\._orig_mod"),
@@ -81,9 +76,9 @@ WRAPPED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
 
 @pytest.mark.filterwarnings("ignore")  # what the wrappers themselves say
 @pytest.mark.parametrize("how", WRAPPED)
-def test_a_wrapper_is_refused_with_what_to_do(how: str) -> None:
+def test_a_wrapper_is_refused_with_what_to_do(how):
     wrap, says = WRAPPED[how]
-    model: Any = wrap(zoo.build("timm ViT"))
+    model = wrap(zoo.build("timm ViT"))
     before = values(model)
     for method, base in (("mimetic", None), (None, "trunc_normal")):
         with pytest.raises(vitinit.VitinitError, match=says):
@@ -91,7 +86,7 @@ def test_a_wrapper_is_refused_with_what_to_do(how: str) -> None:
     assert differing(before, values(model)) == set()
 
 
-def values(model: Any) -> dict[str, torch.Tensor]:
+def values(model):
     """All tensors that hold numbers; of sharded ones, what this process has."""
     tensors = dict((*model.named_parameters(), *model.named_buffers()))
     there = {n: p for n, p in tensors.items() if not p.is_meta and not isinstance(p, nn.UninitializedParameter)}

@@ -1,7 +1,5 @@
 """Fixtures of the tests that train."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -25,7 +23,7 @@ def undisturbed(monkeypatch, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory) -> RunRecord:
+def recorded(tmp_path_factory):
     """A run of this machine and this code."""
     root = tmp_path_factory.mktemp("recorded")
     threads = torch.get_num_threads()

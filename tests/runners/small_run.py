@@ -1,7 +1,5 @@
 """One small run of this machine and this code, its record with changes, and a tier of such runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Several processes on this machine that do one thing together, as torchrun would start them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Runs on a real GPU: kills, torch.compile, runs beside one another, both loaders, memory."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 

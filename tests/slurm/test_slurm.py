@@ -1,11 +1,7 @@
 """Without a cluster: what SLURM prints (captured from 22.05), profiles, scripts, logs."""
 
-from __future__ import annotations
-
 import pickle
-import shlex
 import signal
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -103,7 +99,7 @@ def test_a_job_whose_time_ends_before_it_has_begun_comes_back_three_times(restar
 def test_every_value_of_a_profile_is_text_as_it_is_written(tmp_path):
     """YAML would make 83, 3.1, False and 7200 of these."""
 
-    def from_text(text: str) -> Profile:
+    def from_text(text):
         path = tmp_path / "mine.yaml"
         path.write_text(text)
         return load(str(path))
@@ -141,34 +137,6 @@ qos:
         profile = Profile(gpus=4, nodes=2, gpu_type="a100", gpu_option=option)
         assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name", Path("/c"))
     assert [load(name).name for name in profiles.names()] == ["account", "gpu", "single-node"]
-
-
-def test_script_is_the_golden_one_and_defaults_ask_for_nothing_a_cluster_may_not_know(monkeypatch):
-    monkeypatch.setenv("PATH", "/nowhere")  # no cluster
-    profile = Profile(
-        partition="gpu",
-        account="lab",
-        qos="long",
-        constraint="a100|h100",
-        nodes=2,
-        gpus=4,
-        gpu_type="a100",
-        cpus=8,
-        memory="64G",
-        time="1-00:00:00",
-        signal_seconds=300,
-        setup=("module load cuda", "ulimit -n 4096"),
-        environment={"WORDS": "two words"},
-        sbatch={"mail-type": "FAIL", "exclusive": "true", "overcommit": "false"},
-    )
-    text = script(profile, 10, Path("/shared/my jobs"), "name", Path("/shared/code"))
-    golden = Path(__file__).parent / "golden" / "script.sh"
-    assert text.replace(shlex.quote(sys.executable), "PYTHON") == golden.read_text()
-    lines = script(Profile(), 1, Path("/f"), "name", Path("/c")).splitlines()
-    assert {line.split()[1].partition("=")[0].strip("-") for line in lines if line.startswith("#SBATCH")} == {
-        *("cpus-per-task", "job-name", "nodes", "ntasks-per-node"),
-        *("open-mode", "output", "requeue", "signal", "time"),
-    }
 
 
 def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_leaves_out(tmp_path, monkeypatch):

@@ -1,11 +1,8 @@
 """Bases against paper-facts 1.6, the libraries that they are of, and their formulas in numpy."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ ODD = VIT.model_copy(update={"width": 60, "heads": 5})
 D, HIDDEN, PATCH = 192, 768, 48
 
 
-def based(base: str, spec: Any = ODD, **params: Any) -> Any:
+def based(base, spec=ODD, **params):
     m = model(spec)
     with torch.no_grad():
         for parameter in m.parameters():
@@ -29,15 +26,15 @@ def based(base: str, spec: Any = ODD, **params: Any) -> Any:
 Stated = Callable[[np.ndarray], None] | float
 
 
-def uniform(fan_in: int) -> Stated:
+def uniform(fan_in):
     return partial(assert_uniform, bound=fan_in**-0.5)
 
 
-def xavier(rows: int, columns: int) -> Stated:
+def xavier(rows, columns):
     return partial(assert_uniform, bound=math.sqrt(6 / (rows + columns)))
 
 
-def normal(std: float) -> Stated:
+def normal(std):
     return partial(assert_normal, std=std)
 
 
@@ -48,7 +45,7 @@ BIASES = {f"{name}.bias": 0.0 for name in NAMES}
 MLP = {"fc1": xavier(HIDDEN, D), "fc2": xavier(D, HIDDEN)}
 SMALL = {"fc1.bias": normal(1e-6), "fc2.bias": normal(1e-6), "head": 0.0, "class": 0.0}
 EACH, FUSED = {**MLP, "qkv": xavier(D, D), "proj": xavier(D, D)}, {**MLP, "qkv": xavier(3 * D, D)}
-STATED: dict[str, dict[str, Stated]] = {
+STATED = {
     "kaiming_uniform": {
         **{name: uniform(fan_in) for name, fan_in in FANS.items()},
         **{f"{name}.bias": uniform(fan_in) for name, fan_in in FANS.items()},
@@ -69,7 +66,7 @@ STATED: dict[str, dict[str, Stated]] = {
 
 
 @pytest.mark.parametrize("base", STATED)
-def test_every_parameter_is_as_stated(base: str) -> None:
+def test_every_parameter_is_as_stated(base):
     m = based("trunc_normal", WIDE, std="kaiming") if base == "kaiming" else based(base, WIDE)
     block = m.blocks[0]
     parts = dict(zip(NAMES, (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2, m.head), strict=False))
@@ -87,27 +84,27 @@ def test_every_parameter_is_as_stated(base: str) -> None:
     assert torch.equal(based(base, VIT).pos_embed, model(VIT).pos_embed) if base != "kaiming" else True
 
 
-def weights(m: Any) -> list[np.ndarray]:
+def weights(m):
     """W_q, W_k, W_v, and those of the first MLP and the head."""
     linears = (m.blocks[0].mlp.fc1, m.blocks[0].mlp.fc2, m.head)
     return [*np.split(f64(m.blocks[0].attn.qkv.weight), 3), *(f64(part.weight) for part in linears)]
 
 
 @pytest.mark.parametrize(("spec", "how", "pieces"), [(VIT, "fused", 1), (ODD, "per_matrix", 3), (ODD, "per_head", 15)])
-def test_orthogonal_rows_or_columns_of_what_is_taken_as_one_matrix(spec: Any, how: str, pieces: int) -> None:
+def test_orthogonal_rows_or_columns_of_what_is_taken_as_one_matrix(spec, how, pieces):
     m = based("orthogonal", spec, qkv=how, gain=1.5)
     patch = f64(m.patch_embed.proj.weight).reshape(spec.width, -1)
     for weight in [*np.split(f64(m.blocks[0].attn.qkv.weight), pieces), *weights(m)[3:], patch]:
         np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), 1.5, rtol=1e-5)
 
 
-def test_spectral_norms_are_those_of_the_paper() -> None:
+def test_spectral_norms_are_those_of_the_paper():
     for weight in weights(based("spectral")):
         norm = math.sqrt(weight.shape[0] / weight.shape[1])
         np.testing.assert_allclose(np.linalg.svd(weight, compute_uv=False), norm, rtol=1e-5)
 
 
-def test_sines_by_loops_and_their_rank() -> None:
+def test_sines_by_loops_and_their_rank():
     matrices = weights(based("sinusoidal"))
     assert np.linalg.matrix_rank(matrices[0], tol=1e-6) == ODD.width // 2 - 1
     for weight in matrices:
@@ -117,7 +114,7 @@ def test_sines_by_loops_and_their_rank() -> None:
         np.testing.assert_allclose(weight, waves * math.sqrt(2 / (rows + columns) / waves.var(ddof=1)), atol=1e-6)
 
 
-def test_zero_is_identities_and_scipys_hadamard() -> None:
+def test_zero_is_identities_and_scipys_hadamard():
     m = based("zero")
     hadamard = scipy.linalg.hadamard(256)[:240, :60] * 2**-4
     expected = [*[np.eye(60)] * 3, hadamard, np.zeros((60, 240)), np.eye(10, 60)]
@@ -126,10 +123,10 @@ def test_zero_is_identities_and_scipys_hadamard() -> None:
     assert not m.blocks[1].attn.proj.weight.any()
 
 
-def test_idinit_by_loops() -> None:
+def test_idinit_by_loops():
     m = based("idinit", tau=0.5, eps=1e-3, loose=0.0)
 
-    def repeated(rows: int, columns: int) -> np.ndarray:
+    def repeated(rows, columns):
         short = min(rows, columns)
         return np.array([[float(i % short == j % short) for j in range(columns)] for i in range(rows)])
 

@@ -1,9 +1,5 @@
 """ConViT's local initialisation against timm's own `GPSA.local_init` and paper-facts 4."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 import zoo
@@ -15,13 +11,13 @@ import vitinit
 WIDTHS = {1: 12, 4: 48, 9: 72}
 
 
-def based(heads: int) -> Any:
+def based(heads):
     """Over a base whose `pos_proj` has a bias."""
     return applied(model(CONVIT, heads=heads, width=WIDTHS[heads]), "kaiming_uniform", 99)
 
 
 @pytest.mark.parametrize(("heads", "strength"), [(1, 1.0), (4, 0.5), (9, 1.0)])
-def test_equals_timms_local_init(heads: int, strength: float) -> None:
+def test_equals_timms_local_init(heads, strength):
     theirs = GPSA(WIDTHS[heads], num_heads=heads, locality_strength=strength)
     theirs.local_init()
     for block in applied(based(heads), "convit_gpsa", locality_strength=strength).blocks[:2]:
@@ -44,9 +40,7 @@ ALL = ("gating_param", *LOCAL, "qk.weight", "proj.weight", "proj.bias")
         ({**GATED, "train_gpsa": False, "conv_init": False}, ("gating_param",), ALL),
     ],
 )
-def test_switches_of_table_3_change_and_freeze_what_they_name_and_nothing_else(
-    switches: dict[str, Any], sets: tuple[str, ...], keeps: tuple[str, ...]
-) -> None:
+def test_switches_of_table_3_change_and_freeze_what_they_name_and_nothing_else(switches, sets, keeps):
     m = based(9)
     report = vitinit.initialize(m, {"name": "convit_gpsa", **switches})
     changed, untrained = (
@@ -57,7 +51,7 @@ def test_switches_of_table_3_change_and_freeze_what_they_name_and_nothing_else(
     assert m.blocks[1].attn.gating_param.any() != ("gate" in switches)
 
 
-def test_neighbours_are_counted_as_in_a_square_so_that_other_images_are_refused() -> None:
+def test_neighbours_are_counted_as_in_a_square_so_that_other_images_are_refused():
     wide = zoo.timm("convit.ConVit", **{**zoo.SMALL, "img_size": (32, 64), "embed_dim": 12})()
     for method in ("convit_gpsa", "impulse"):
         refused(wide, "takes its tokens for a square, and these are 4 x 8$", method, base="trunc_normal")

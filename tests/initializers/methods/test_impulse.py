@@ -1,9 +1,7 @@
 """Impulse initialisation against paper-facts 1.6 and 2.5: the published formulas, worked out here."""
 
-from __future__ import annotations
-
 import math
-from typing import Any, get_args
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from small_models import (
     qkv_rows,
     refused,
 )
-from torch import Tensor
 
 from vitinit.initializers import registry
 from vitinit.initializers.methods.impulse_solvers import Gradient, Problem, Rotation, Svd
@@ -32,7 +29,7 @@ from vitinit.initializers.targets import Control, broken, target_matrices, targe
 GRID, OFFSETS = (3, 4), [(1, 0), (-1, -1), (0, 0)]
 
 
-def solve(solver: Any, pseudo: np.ndarray, grid: Any, offsets: Any, features: int, g: Any) -> list[np.ndarray]:
+def solve(solver, pseudo, grid, offsets, features, g):
     """W_q and W_k of one layer, heads x d x D."""
     pseudo_ND = torch.tensor(pseudo, dtype=torch.float32)
     draws = solver.draw(pseudo_ND, len(offsets), features, g)
@@ -40,14 +37,14 @@ def solve(solver: Any, pseudo: np.ndarray, grid: Any, offsets: Any, features: in
     return [f64(part[0]) for part in solver.solve(problem, JOB)]
 
 
-def random_pseudo_input(tokens: int, width: int) -> np.ndarray:
+def random_pseudo_input(tokens, width):
     return layer_norm(np.random.default_rng(0).standard_normal((tokens, width)))
 
 
 # --- solvers ---------------------------------------------------------------------------------------------------------
 
 
-def adam(pseudo: Tensor, targets: np.ndarray, start: Tensor, steps: int, lr: float) -> tuple[Tensor, Tensor]:
+def adam(pseudo, targets, start, steps, lr):
     """Run the loop of 2404.01139 by autograd: Q is heads x D x d, K is heads x d x D."""
     query, key = (part.clone().requires_grad_() for part in (start[0], start[1].mT))
     norm, optimizer = start[0].norm(dim=1).mean(), torch.optim.Adam([query, key], lr=lr)
@@ -66,7 +63,7 @@ def adam(pseudo: Tensor, targets: np.ndarray, start: Tensor, steps: int, lr: flo
 @pytest.mark.parametrize(
     ("rank", "dtype", "tolerance"), [(5, torch.float64, 1e-10), (24, torch.float64, 1e-10), (5, torch.float32, 1e-4)]
 )
-def test_gradient_of_many_layers_equals_a_loop_over_layers(rank: int, dtype: torch.dtype, tolerance: float) -> None:
+def test_gradient_of_many_layers_equals_a_loop_over_layers(rank, dtype, tolerance):
     """201 steps, so that Q and K are rescaled three times; weights are about 0.3 and move by about 0.1 (lr 1e-3)."""
     grid, features, numbers = (5, 6), 8, np.random.default_rng(0)
     pseudo = layer_norm(numbers.standard_normal((30, rank)) @ numbers.standard_normal((rank, 24)))
@@ -86,7 +83,7 @@ def test_gradient_of_many_layers_equals_a_loop_over_layers(rank: int, dtype: tor
 @pytest.mark.parametrize(
     ("grid", "params"), [((6, 7), {}), (GRID, {"norm": 2.0, "signal": 100.0, "noise": 2.0, "noise_std": 0.9})]
 )
-def test_svd_equals_the_code_of_2505_19985(grid: Any, params: Any) -> None:
+def test_svd_equals_the_code_of_2505_19985(grid, params):
     asked = {"norm": 7.0, "signal": 1000.0, "noise": 3.0, "noise_std": 0.6, **params}
     d, norm, targets = 6, asked["norm"], loop_targets(*grid, OFFSETS)
     pseudo = random_pseudo_input(math.prod(grid), 24)
@@ -103,9 +100,9 @@ def test_svd_equals_the_code_of_2505_19985(grid: Any, params: Any) -> None:
             np.testing.assert_allclose(ours, expected, atol=1e-4 * norm**2)
 
 
-def code(row: float, column: float, features: int, width: int) -> list[float]:
+def code(row, column, features, width):
     """Sines and cosines of row and column at the features/4 highest bands 10000^(-i/(D/4))."""
-    values: list[float] = []
+    values = []
     for i in range(features // 4):
         band = 10000 ** (-i / (width / 4))
         values += [math.sin(row * band), math.sin(column * band), math.cos(row * band), math.cos(column * band)]
@@ -113,7 +110,7 @@ def code(row: float, column: float, features: int, width: int) -> list[float]:
 
 
 @pytest.mark.parametrize(("features", "ridge", "temperature"), [(8, 1.0, None), (6, 0.1, 20.0), (4, 30.0, 1.0)])
-def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge: float, temperature: Any) -> None:
+def test_rotation_equals_ridge_regression_by_least_squares(features, ridge, temperature):
     """By default W_k of a head has the norm of PyTorch's default."""
     rows, columns, width, offsets, unused = 5, 4, 16, [(0, 0), (1, -2), (-1, 1)], generator()
     pseudo = random_pseudo_input(rows * columns, width)
@@ -123,7 +120,7 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
     # ridge regression is least squares with sqrt(ridge) I stacked under P and zeros under the codes
     stacked = np.vstack([pseudo, math.sqrt(ridge) * np.eye(width)])
 
-    def fit(m: int, n: int) -> np.ndarray:
+    def fit(m, n):
         wanted = [code(r + m, c + n, features, width) for r in range(rows) for c in range(columns)]
         return np.linalg.lstsq(stacked, np.array(wanted + [[0.0] * len(wanted[0])] * width), rcond=None)[0]
 
@@ -140,7 +137,7 @@ def test_rotation_equals_ridge_regression_by_least_squares(features: int, ridge:
 
 
 @pytest.mark.parametrize("control", get_args(Control))
-def test_controls_break_the_pattern_as_stated(control: Control) -> None:
+def test_controls_break_the_pattern_as_stated(control):
     before, g = loop_targets(*GRID, OFFSETS), generator()
     after = target_matrices(GRID, broken(target_positions(GRID, OFFSETS), control, GRID, g)).numpy()
     if control == "shuffled_rows":
@@ -155,7 +152,7 @@ def test_controls_break_the_pattern_as_stated(control: Control) -> None:
         assert torch.equal(g.get_state(), generator().get_state())
 
 
-def impulse(spec: Any, g: torch.Generator, **params: Any) -> tuple[Any, Any]:
+def impulse(spec, g, **params):
     """A model after the method, and its aim."""
     m = applied(model(spec), "kaiming_uniform", 99)
     job = Job(training_images=lambda count: images(count, seed=2))
@@ -163,18 +160,18 @@ def impulse(spec: Any, g: torch.Generator, **params: Any) -> tuple[Any, Any]:
         return m, registry.build("impulse", params).apply(m, g, job)
 
 
-def drawn_offsets(g: torch.Generator) -> list[tuple[int, int]]:
+def drawn_offsets(g):
     return [(k // 3 - 1, k % 3 - 1) for k in torch.randint(9, (VIT.heads,), generator=g).tolist()]
 
 
-def assert_solved(m: Any, layer: int, pseudo: np.ndarray, offsets: Any) -> None:
+def assert_solved(m, layer, pseudo, offsets):
     """W_q and W_k of the layer are those of `rotation` on that pseudo-input."""
     expected = solve(Rotation(), pseudo, (8, 8), offsets, VIT.width // VIT.heads, generator())
     np.testing.assert_allclose(qkv_rows(m, layer)[:2], expected, atol=2e-4)
 
 
 @pytest.mark.parametrize("kind", ["position", "uniform", "normal", "position+uniform", "position+normal"])
-def test_made_up_pseudo_inputs_are_those_of_the_formula(kind: str) -> None:
+def test_made_up_pseudo_inputs_are_those_of_the_formula(kind):
     (m, aim), g = impulse(VIT, generator(3), pseudo_input=kind), generator(3)
     offsets, noise = drawn_offsets(g), torch.zeros(64, VIT.width)
     if kind.endswith("uniform"):
@@ -189,7 +186,7 @@ def test_made_up_pseudo_inputs_are_those_of_the_formula(kind: str) -> None:
 
 
 @torch.no_grad()
-def test_images_are_what_each_layer_gets_from_its_own_training_image() -> None:
+def test_images_are_what_each_layer_gets_from_its_own_training_image():
     spec, g = VIT_TOKEN.model_copy(update={"depth": 3}), generator(2)
     m, _ = impulse(spec, generator(2), pseudo_input="images", per_layer=True, value_proj="mimetic")
     offsets = [drawn_offsets(g) for _ in range(3)]
@@ -198,7 +195,7 @@ def test_images_are_what_each_layer_gets_from_its_own_training_image() -> None:
         assert_solved(m, layer, f64(m.blocks[layer].norm1(x_BND))[0, -64:], offsets[layer])
 
 
-def test_what_does_not_fit_is_refused_by_the_parameter_that_needs_it_alone() -> None:
+def test_what_does_not_fit_is_refused_by_the_parameter_that_needs_it_alone():
     narrow, bare = model(width=24, heads=12), model()
     bare.pos_embed = None
     refused(narrow, r"rotation.* 4 features", "impulse")

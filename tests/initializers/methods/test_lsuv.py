@@ -1,7 +1,5 @@
 """LSUV: what each layer gives, by hooks of our own, and the whole algorithm in numpy on two layers."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from small_models import CONVIT, applied, f64, generator, images, model
@@ -10,10 +8,10 @@ from torch import nn
 import vitinit
 
 
-def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix() -> None:
+def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal_matrix():
     m = applied(model(CONVIT), "kaiming_uniform")
     vitinit.initialize(m, "lsuv", batch=images(16))
-    deviations: dict[str, float] = {}
+    deviations = {}
     for name, part in m.named_modules():
         if isinstance(part, nn.Linear | nn.Conv2d):
             values = np.linalg.svd(f64(part.weight).reshape(len(part.weight), -1), compute_uv=False)
@@ -26,7 +24,7 @@ def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal
     assert all(abs(std - 1) <= 0.1 + 1e-4 for std in deviations.values())
 
 
-def test_two_layers_by_numpy() -> None:
+def test_two_layers_by_numpy():
     m = nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
     data = 3 * torch.randn(16, 6, 1, 1, generator=generator(5)) + 1
     vitinit.initialize(m, {"name": "lsuv", "images": 16, "tolerance": 0.01, "tries": 2}, batch=data)

@@ -1,14 +1,12 @@
 """Mimetic initialisation against paper-facts 3, with the noise drawn again and everything else in numpy float64."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
 from small_models import VIT, applied, f64, generator, model, qkv_rows
 
 
-def noise(kind: str, width: int, g: torch.Generator) -> np.ndarray:
+def noise(kind, width, g):
     """Z: N(0, 1/D), or uniform with that variance."""
     z, limit = torch.empty(width, width), (3 / width) ** 0.5
     return f64(z.normal_(0, width**-0.5, generator=g) if kind == "normal" else z.uniform_(-limit, limit, generator=g))
@@ -22,8 +20,8 @@ def noise(kind: str, width: int, g: torch.Generator) -> np.ndarray:
     ],
 )
 def test_products_are_the_papers_for_the_noise_that_was_drawn_and_factors_share_the_singular_values(
-    changes: dict[str, int], kind: str, strengths: tuple[float, ...]
-) -> None:
+    changes, kind, strengths
+):
     a_qk, b_qk, a_v, b_v = strengths
     asked = {"alpha_qk": a_qk, "beta_qk": b_qk, "alpha_vproj": a_v, "beta_vproj": b_v, "noise": kind}
     m, released = (

@@ -1,9 +1,6 @@
 """`placebo`: what it keeps of a method, what goes, and that nothing else differs; against numpy in float64."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ METHODS = pytest.mark.parametrize("of", [MIMETIC, IMPULSE], ids=["mimetic", "imp
 Parts = tuple[np.ndarray, ...]
 
 
-def made(named: dict[str, Any], keep: str = "", spec: Any = VIT) -> Any:
+def made(named, keep="", spec=VIT):
     """A model after a method, or its placebo."""
     m, base = model(spec), registry.build("kaiming_uniform", {})
     method = registry.build_named({"name": "placebo", "of": named, "keep": keep} if keep else named)
@@ -28,13 +25,13 @@ def made(named: dict[str, Any], keep: str = "", spec: Any = VIT) -> Any:
     return m
 
 
-def weights(m: Any, layer: int = 1) -> Parts:
+def weights(m, layer=1):
     """W_q, W_k, W_v (heads x d x D) and W_proj (heads x D x d) of a ViT."""
     query, key, value = qkv_rows(m, layer)
     return query, key, value, np.stack(np.split(f64(m.blocks[layer].attn.proj.weight), len(query), axis=1))
 
 
-def assert_same_spectrum(a: np.ndarray, b: np.ndarray) -> None:
+def assert_same_spectrum(a, b):
     """Singular values are equal to 1e-5 of the largest, and not zero."""
     first, second = (np.linalg.svd(matrix, compute_uv=False) for matrix in (a, b))
     assert first.max() > 0.1
@@ -42,7 +39,7 @@ def assert_same_spectrum(a: np.ndarray, b: np.ndarray) -> None:
 
 
 @METHODS
-def test_spectra_stay_and_the_weights_go(of: dict[str, Any]) -> None:
+def test_spectra_stay_and_the_weights_go(of):
     m, placebo_m = made(of), made(of, "spectrum")
     method, rotated = weights(m), weights(placebo_m)
     for a, b in zip(method, rotated, strict=True):
@@ -55,7 +52,7 @@ def test_spectra_stay_and_the_weights_go(of: dict[str, Any]) -> None:
 
 
 @METHODS
-def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of: dict[str, Any]) -> None:
+def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of):
     for a, b in zip(weights(made(of)), weights(made(of, "norm")), strict=True):
         norms = [np.linalg.norm(w, axis=(1, 2)) for w in (a, b)]
         np.testing.assert_allclose(norms[1], norms[0], rtol=1e-5)
@@ -63,7 +60,7 @@ def test_norms_stay_per_head_and_matrix_and_entries_are_gaussian(of: dict[str, A
         assert abs((entries**4).mean() - 3) < 5 * math.sqrt(96 / entries.size), "kurtosis of a normal"
 
 
-def test_entries_stay_per_head_and_matrix_in_another_order() -> None:
+def test_entries_stay_per_head_and_matrix_in_another_order():
     method, shuffled = (weights(made(MIMETIC, keep)) for keep in ("", "entries"))
     for before, after in zip(method, shuffled, strict=True):
         for a, b in zip(before, after, strict=True):
@@ -72,8 +69,8 @@ def test_entries_stay_per_head_and_matrix_in_another_order() -> None:
 
 
 @pytest.mark.parametrize(("spec", "of"), [(VIT, MIMETIC), (VIT_TOKEN, IMPULSE)], ids=["mimetic", "impulse"])
-def test_entropy_is_that_of_the_method_in_every_layer(spec: Any, of: dict[str, Any]) -> None:
-    def entropies(m: Any) -> list[float]:
+def test_entropy_is_that_of_the_method_in_every_layer(spec, of):
+    def entropies(m):
         return [float(entropy_H.mean()) for entropy_H in measured(m, images(64)).entropy]
 
     method, only_norm, m = (made(of, keep, spec) for keep in ("", "norm", "entropy"))

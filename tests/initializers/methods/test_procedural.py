@@ -1,9 +1,5 @@
 """Procedural warm-up: strings against a stack in Python, a step against AdamW's formula, and what stays."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from small_models import VIT, differing, generator, model, state
@@ -16,18 +12,18 @@ from vitinit.initializers.registry import Job
 FEW = {"steps": 1, "strings": 8, "batch_size": 8, "kinds": 3}
 
 
-def trained(m: Any, seed: int = 0, job: Job | None = None, **params: Any) -> Any:
+def trained(m, seed=0, job=None, **params):
     method = registry.build("procedural", {**FEW, **params})
     method.apply(m, generator(seed), job or Job())
     return m
 
 
 @pytest.mark.parametrize("length", [16, 15])
-def test_brackets_close_in_the_reverse_order_of_their_opening(length: int) -> None:
+def test_brackets_close_in_the_reverse_order_of_their_opening(length):
     kinds, count = 3, 400
     deepest = 0
     for string in procedural.brackets(count, length, kinds, 0.6, generator(0)).tolist():
-        stack: list[int] = []
+        stack = []
         for symbol in string:
             if symbol < kinds:
                 stack.append(symbol)
@@ -38,14 +34,14 @@ def test_brackets_close_in_the_reverse_order_of_their_opening(length: int) -> No
     assert deepest > 4
 
 
-def test_a_block_that_takes_more_than_tokens_is_refused() -> None:
+def test_a_block_that_takes_more_than_tokens_is_refused():
     m = model(VIT)
     m.blocks[1].forward = lambda x, scale: x
     with pytest.raises(VitinitError, match="is in a block that does not take and return these"):
         registry.build("procedural", FEW).check(m)
 
 
-def test_the_first_step_is_adamws_and_of_blocks_alone() -> None:
+def test_the_first_step_is_adamws_and_of_blocks_alone():
     m = model(VIT)
     before = state(m)
     trained(m, lr=1e-3, weight_decay=0.5)

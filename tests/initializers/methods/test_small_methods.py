@@ -1,30 +1,24 @@
 """Methods of one step against their formulas, tensor by tensor; all other tensors stay as they were."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import scipy.fft
 import torch
 from small_models import CONVIT, VIT, applied, assert_normal, assert_uniform, differing, f64, model, qkv_rows, state
-from torch import Tensor
 
 WIDE = VIT.model_copy(update={"width": 60, "heads": 5})
 
 
-def both(spec: Any, name: str, **params: Any) -> tuple[Any, Any]:
+def both(spec, name, **params):
     """The model before and after, with biases that are not zero."""
     before, after = (applied(model(spec), "kaiming_uniform", 9) for _ in range(2))
     return before, applied(after, name, **params)
 
 
-def scaled(*ends: str, by: Callable[[int], float], rows: int | None = None) -> Callable[[dict[str, Tensor]], None]:
+def scaled(*ends, by, rows=None):
     """Multiply the first rows of these tensors of each block by a factor of its number."""
 
-    def change(tensors: dict[str, Tensor]) -> None:
+    def change(tensors):
         for name, value in tensors.items():
             if name.startswith("blocks.") and name.split(".", 2)[2] in ends:
                 value[:rows] *= by(int(name.split(".")[1]))
@@ -45,18 +39,18 @@ BIASES = ("attn.proj.bias", "mlp.fc2.bias")
         (CONVIT, "depth_scaled", {"rule": "gpt2"}, scaled(*LAST, by=lambda _: 6**-0.5)),
     ],
 )
-def test_tensors_are_scaled_as_stated_and_nothing_else_is(spec: Any, name: str, params: Any, change: Any) -> None:
+def test_tensors_are_scaled_as_stated_and_nothing_else_is(spec, name, params, change):
     before, after = both(spec, name, **params)
     expected = state(before)
     change(expected)
     torch.testing.assert_close(state(after), expected, rtol=1e-6, atol=0)
 
 
-def named(spec: Any, *ends: str) -> set[str]:
+def named(spec, *ends):
     return {f"blocks.{i}.{end}.weight" for i in range(spec.depth) for end in ends}
 
 
-def test_scaled_random_draws_attention_and_the_first_mlp_matrix_uniformly_and_clears_the_last() -> None:
+def test_scaled_random_draws_attention_and_the_first_mlp_matrix_uniformly_and_clears_the_last():
     before, after = both(VIT, "scaled_random", scale=0.8)
     for block in after.blocks:
         for drawn in (*block.attn.qkv.weight.chunk(3), block.attn.proj.weight, block.mlp.fc1.weight):
@@ -65,7 +59,7 @@ def test_scaled_random_draws_attention_and_the_first_mlp_matrix_uniformly_and_cl
     assert differing(state(before), state(after)) == named(VIT, "attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
 
 
-def test_logits_of_independent_tokens_have_the_critical_scale() -> None:
+def test_logits_of_independent_tokens_have_the_critical_scale():
     """s^2 D = beta sqrt(ln N) for entries of variance s^2, and N = 64."""
     before, after = both(WIDE, "critical_scale", beta=1.2)
     for part in qkv_rows(after)[:2]:
@@ -73,7 +67,7 @@ def test_logits_of_independent_tokens_have_the_critical_scale() -> None:
     assert differing(state(before), state(after)) == named(WIDE, "attn.qkv")
 
 
-def test_conditioned_rows_are_orthonormal_in_independent_heads_that_read_the_first_channels() -> None:
+def test_conditioned_rows_are_orthonormal_in_independent_heads_that_read_the_first_channels():
     query, key, value = qkv_rows(both(WIDE, "conditioned")[1], 1)
     heads = [*query, *key]
     for head in heads:
@@ -85,7 +79,7 @@ def test_conditioned_rows_are_orthonormal_in_independent_heads_that_read_the_fir
 
 
 @pytest.mark.parametrize(("place", "matrix", "spec"), [(0, "query", VIT), (1, "key", WIDE), (2, "value", WIDE)])
-def test_one_matrix_is_scipys_orthonormal_dct_and_the_rest_stays(place: int, matrix: str, spec: Any) -> None:
+def test_one_matrix_is_scipys_orthonormal_dct_and_the_rest_stays(place, matrix, spec):
     before, after = both(spec, "dct", matrix=matrix)
     for part, (old, new) in enumerate(zip(qkv_rows(before), qkv_rows(after), strict=True)):
         expected = scipy.fft.dct(np.eye(spec.width), norm="ortho", axis=0).reshape(old.shape) if part == place else old

@@ -1,7 +1,5 @@
 """Whitened patches: features of the images in numpy, with patches cut by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -12,9 +10,7 @@ import vitinit
 
 
 @pytest.mark.parametrize(("arch", "epsilon"), [("vit", 0.1), ("convmixer", 1e-9), ("vit", 1e-9)])
-def test_features_are_uncorrelated_and_of_known_variance_and_come_twice_with_both_signs(
-    arch: str, epsilon: float
-) -> None:
+def test_features_are_uncorrelated_and_of_known_variance_and_come_twice_with_both_signs(arch, epsilon):
     """E / sqrt(lambda + epsilon) makes variances of lambda / (lambda + epsilon), nearly 1 without epsilon."""
     m, batch = applied(model(ARCHS[arch]), "trunc_normal"), images(40)
     before = state(m)

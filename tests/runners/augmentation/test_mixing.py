@@ -1,7 +1,5 @@
 """Mixup, cutmix and erasing against timm's own, fed with the same draws, bit for bit; crops and flips."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
@@ -19,17 +17,17 @@ from vitinit.runners.augmentation.mixing import erase, mix
 CLASSES = 5
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 8, "lr": 1e-3, **fields})
 
 
 @pytest.fixture
-def images() -> torch.Tensor:
+def images():
     return torch.randint(0, 256, (64, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
 @pytest.fixture
-def labels() -> torch.Tensor:
+def labels():
     return torch.randint(CLASSES, (64,), generator=torch.Generator().manual_seed(1))
 
 
@@ -57,7 +55,7 @@ def test_erasing_is_timms_bit_for_bit(images):
     normalised = (images.float() / 255 - 0.5) / 0.25
     settings = recipe(random_erasing=0.5, batch_size=64)
 
-    def erased(settings: Recipe, step: int = 2, part: slice = slice(None)) -> torch.Tensor:
+    def erased(settings, step=2, part=slice(None)):
         return erase(normalised[part].clone(), settings, 3, 1, step, part)
 
     ours = erased(settings)

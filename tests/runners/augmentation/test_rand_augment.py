@@ -4,20 +4,18 @@ The mean absolute difference to timm's PIL version is 0 for every operation, on 
 both signs and both interpolations.
 """
 
-from __future__ import annotations
-
 import random
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from timm.data import auto_augment
 
 from tests.benchmark.test_augmentations import changed, made, one_by_one
 from tests.miniature import pieces
 from tests.runners.small_run import DEVICES
-from vitinit.benchmark.augmentations.operations.image_operations import KINDS
+from vitinit.benchmark.augmentations.operations import image_operations
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.spec import Recipe
@@ -38,17 +36,17 @@ EACH_ALONE = [
 
 
 @pytest.fixture(scope="module")
-def photographs() -> torch.Tensor:
+def photographs():
     return pieces(256)
 
 
-def posterize(image: Image.Image, bits: int, **_) -> Image.Image:
+def posterize(image, bits, **_):
     """timm's, but also at 0 bits, which Pillow refuses since 13."""
     kept = np.asarray(image) & (0xFF << max(0, 8 - bits) & 0xFF)
     return Image.fromarray(kept.astype(np.uint8)) if bits < 8 else image
 
 
-def timms(config: str) -> auto_augment.RandAugment:
+def timms(config):
     transform = auto_augment.rand_augment_transform(config, {"img_mean": FILL})
     for op in transform.ops:
         if op.aug_fn is auto_augment.posterize:
@@ -56,7 +54,7 @@ def timms(config: str) -> auto_augment.RandAugment:
     return transform
 
 
-def by_timm(config: str, images: torch.Tensor, seed: int) -> torch.Tensor:
+def by_timm(config, images, seed):
     """Image by image, drawn from the global generators."""
     transform = timms(config)
     random.seed(seed)
@@ -66,7 +64,7 @@ def by_timm(config: str, images: torch.Tensor, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device):
-    differences: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    differences = {kind: [] for kind in image_operations.KINDS}
     for seed, config in enumerate(EACH_ALONE):
         images = photographs.roll(seed, 0)[:96]
         kinds = RandAugment(config=config).draw(len(images), 32, seed)[:, 0, 0].astype(int)
@@ -75,21 +73,30 @@ def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device
             - by_timm(config, images, seed).int()
         ).abs()
         for kind, of_image in zip(kinds, difference.float().mean((1, 2, 3)).tolist(), strict=True):
-            differences[KINDS[kind]].append(of_image)
+            differences[image_operations.KINDS[kind]].append(of_image)
     assert differences.pop("nothing") == []
     for kind, of_images in differences.items():
         assert len(of_images) > 20, kind
         assert max(of_images) == 0, kind
 
 
+@pytest.mark.parametrize("bits", range(-1, 10))
+def test_any_number_of_bits_is_kept_as_pillow_does(photographs, bits):
+    """Magnitudes with noise leave the range that it takes."""
+    image = photographs[0].permute(1, 2, 0).numpy()
+    expected = ImageOps.posterize(Image.fromarray(image), min(bits, 8)) if bits > 0 else 0 * image
+    kept = image_operations.posterize(photographs[:1], torch.tensor([[bits]]), torch.zeros(3, 1, 1))
+    assert np.array_equal(kept[0].permute(1, 2, 0), expected)
+
+
 @pytest.fixture
-def data(photographs) -> Data:
+def data(photographs):
     images = photographs[:144].contiguous()
     split = Split(images, torch.arange(144) % 5)
     return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", images.shape[-1])
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
 
 

@@ -33,7 +33,7 @@ FILES = {
 }
 
 
-def git(folder, *arguments: str) -> str:
+def git(folder, *arguments):
     command = ["git", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 

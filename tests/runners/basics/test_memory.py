@@ -1,7 +1,5 @@
 """Messages that mean: no memory now, perhaps later."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

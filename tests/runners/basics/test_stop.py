@@ -1,9 +1,6 @@
 """Requests to stop, by real signals to this process."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,9 +10,9 @@ NUMBERS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 
 
 @pytest.fixture(autouse=True)
-def harmless() -> Iterator[list[int]]:
+def harmless():
     """A signal that is not handled ends nothing here; it is listed."""
-    got: list[int] = []
+    got = []
     before = {number: signal.signal(number, lambda number, _: got.append(number)) for number in NUMBERS}
     yield got
     for number, handler in before.items():
@@ -23,7 +20,7 @@ def harmless() -> Iterator[list[int]]:
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_a_signal_asks_for_a_stop_and_is_afterwards_what_it_was(number: signal.Signals, harmless: list[int]) -> None:
+def test_a_signal_asks_for_a_stop_and_is_afterwards_what_it_was(number, harmless):
     stop, woken = Stop(wake=lambda: woken.append(stop.reason)), []
     with on_signals(stop):
         signal.raise_signal(number)
@@ -34,7 +31,7 @@ def test_a_signal_asks_for_a_stop_and_is_afterwards_what_it_was(number: signal.S
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])
-def test_what_was_ignored_stays_ignored(number: signal.Signals) -> None:
+def test_what_was_ignored_stays_ignored(number):
     """`nohup` ignores SIGHUP, a shell's `&` SIGINT."""
     signal.signal(number, signal.SIG_IGN)
     stop = Stop()

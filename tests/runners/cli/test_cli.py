@@ -1,11 +1,8 @@
 """Whole studies as a user runs them: options in the record, missing datasets, the terminal."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -40,7 +37,7 @@ TINY = {
 }
 
 
-def write(path: Path, grid: object, **how: bool) -> str:
+def write(path, grid, **how):
     path.write_text(yaml.safe_dump(grid, **how), encoding="utf-8")
     return str(path)
 
@@ -61,11 +58,15 @@ def test_runs_beside_one_another_share_the_cores(tmp_path, vitinit, monkeypatch)
     monkeypatch.setattr(launch, "cores", lambda: 4)
     how = ("--executor", "local", "--workers", "2", "--device", "cpu", "--results", "out")
     assert vitinit("run", write(tmp_path / "tiny.yaml", TINY), *how)[0] == 0
-    assert [record.execution["threads"] for record in Store("out").read("tiny").done.values()] == [2, 2]
+    done = Store("out").read("tiny").done.values()
+    assert [(record.execution["threads"], record.environment["flags"]["deterministic"]) for record in done] == [
+        (2, False),
+        (2, False),
+    ]
 
 
 def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tmp_path, vitinit, monkeypatch):
-    def download(name: str, folder: Path) -> None:
+    def download(name, folder):
         if name == "stl10":
             raise VitinitError("cannot download stl10 (no network)")
         for number in range(20):

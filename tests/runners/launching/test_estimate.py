@@ -1,7 +1,5 @@
 """Estimates of time, by records of runs like those to come."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Launches here: runs tried again, hung, dead or of others. Handing runs to a cluster, as far as it needs none."""
 
-from __future__ import annotations
-
 import heapq
 import io
 import json
@@ -25,9 +23,9 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.setting import End, Execution, Setting, Stop, Unfinished, failure
+from vitinit.runners.basics.setting import Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.watch import View, look
+from vitinit.runners.launching.watch import look
 from vitinit.runners.launching.work import Queue, Work, in_order, inline, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -37,17 +35,17 @@ from vitinit.slurm.profiles import Profile
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
+def setting(tmp_path):
     return Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {})
 
 
-def test_a_run_that_came_free_is_carried_out(setting: Setting) -> None:
+def test_a_run_that_came_free_is_carried_out(setting):
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
     folder = claims.folder(setting.root, setting.study, cells[0].run_id)
     claimed(folder, "7")
 
     class OwnerGoes(Display):
-        def end(self, outcome: End) -> None:
+        def end(self, outcome):
             super().end(outcome)
             claims.bury(folder, claims.last(folder))
 
@@ -87,7 +85,7 @@ def test_workers_that_pull_end_together(setting, case, known):
     assert 1 <= mean(ratios) <= (1.05 if known else 1.10)
 
 
-def test_a_row_that_cannot_run_is_met_in_the_first_seed_and_long_runs_come_first() -> None:
+def test_a_row_that_cannot_run_is_met_in_the_first_seed_and_long_runs_come_first():
     cells = [Cell(row, spec(seed=seed, recipe=spec().recipe.model_copy(update={"epochs": epochs})))
         for row, epochs in (("short", 1), ("long", 3)) for seed in range(4)]  # fmt: skip
     order = in_order(cells, {cell.run_id: cell.spec.recipe.epochs for cell in cells})
@@ -97,7 +95,7 @@ def test_a_row_that_cannot_run_is_met_in_the_first_seed_and_long_runs_come_first
     ]
 
 
-def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting) -> None:
+def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting):
     """A run of an hour is left to a fresh job of an hour, one of two hours is begun wherever it is."""
     long, longer, short, absent = (Cell("Kaiming uniform", spec(seed=seed)) for seed in range(4))
     absent = Cell("elsewhere", spec(dataset=DatasetSpec(name="cifar10")))
@@ -112,7 +110,7 @@ def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting) -> 
     assert Queue(Work((long,), setting)).next() == long
 
 
-def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch) -> None:
+def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch):
     """One of ten epochs is left after the ninth, which took 100 s."""
     recipe = spec().recipe.model_copy(update={"epochs": 10})
     cell, clock = Cell("Kaiming uniform", spec(recipe=recipe)), [50.0]
@@ -171,14 +169,14 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
 class Dies:
     """Its process gets a SIGTERM when it reads this, before anything of ours runs there."""
 
-    def __init__(self, how: int) -> None:
+    def __init__(self, how):
         self.how = how
 
     def __reduce__(self):
         return _terminated, (self.how,)
 
 
-def _terminated(how: int) -> None:
+def _terminated(how):
     signal.pthread_sigmask(how, [signal.SIGTERM])
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -207,7 +205,7 @@ def cells():
     return grid.load("smoke").cells
 
 
-def hand_out(root: Path, digits: str, runs: list[str] = (), *job_ids: str) -> Path:
+def hand_out(root, digits, runs=(), *job_ids):
     """Leave what the submission of jobs leaves; they are called study-DIGITS."""
     folder = jobs.folder(root, "study") / f"20260101-000000-{digits}"
     folder.mkdir(parents=True)
@@ -258,19 +256,19 @@ def test_a_job_that_a_folder_of_another_user_names_is_not_cancelled(vitinit, tmp
     assert (tmp_path / "cancelled").read_text() == "7_0\n"
 
 
-def view_of(cells, root: Path) -> View:
+def view_of(cells, root):
     return look(Grid("study", "", cells), Store(root), Path("nowhere"))
 
 
-def states(cells, root: Path) -> dict[str, tuple[str, str]]:
+def states(cells, root):
     return {item.cell.run_id: (item.state, item.reason) for item in view_of(cells, root).planned}
 
 
-def setting_of(root: Path) -> Setting:
+def setting_of(root):
     return Setting(root, "study", root, Execution("cpu", 1, "slurm"), {"source": environment.source_hash()})
 
 
-def claimed(folder: Path, job_id: str) -> None:
+def claimed(folder, job_id):
     """Claim a run as a job of another node."""
     folder.mkdir(parents=True)
     owner = claims.Owner(host="node1", machine="another", pid=1, job=job_id)
@@ -281,7 +279,7 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
     ids = [cell.run_id for cell in cells[:4]]
     todo, profile = Work(tuple(cells[:4]), setting_of(tmp_path)), Profile(jobs=3)
 
-    def wanted(**fields: object) -> int:
+    def wanted(**fields):
         return cluster.wanted(replace(todo, **fields), view_of(cells[:4], tmp_path), profile, None)
 
     assert (wanted(), wanted(slots=3)) == (3, 2)
@@ -296,6 +294,9 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
     with pytest.raises(VitinitError, match="runs.json is damaged"):
         wanted()
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
+    (hand_out(tmp_path, "bbbbbb", [], "8_0") / jobs.RUNS).write_text("{")
+    cluster_says(squeue="echo '8_0|RUNNING|node1|study-bbbbbb|None'")
+    assert wanted(cells=tuple(cells[4:5])) == 1, "what that job was given cannot be read"
 
 
 def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):
@@ -321,7 +322,7 @@ def test_a_job_that_got_no_step_further_comes_back_where_it_makes_way_else_its_r
     for name, value in job.JOB.items():
         monkeypatch.setenv(name, value)
 
-    def interrupted(queue: Queue, stop: Stop) -> None:
+    def interrupted(queue, stop):
         assert queue.next()
         raise KeyboardInterrupt(told)
 

@@ -1,7 +1,5 @@
 """`vitinit rank`: real runs of a tiny tier, what it refuses, and what it claims."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -53,13 +51,13 @@ class Half(KaimingUniform):
 
 
 @pytest.fixture
-def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def quick(tmp_path, monkeypatch):
     """Prepare the quick tier, which is the grid smoke; paths and variables are as before after the test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
 
-    def prepared(method: str, base: str | None = None) -> rank.Ranked:
+    def prepared(method, base=None):
         return rank.prepare(method, "quick", base, tmp_path / "results", tmp_path)
 
     return prepared
@@ -70,7 +68,7 @@ def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     ("method", "base"),
     [("FILE:Mine", None), ("mimetic", "{name: 'FILE:Half'}")],
 )
-def test_an_edited_method_or_base_is_another_study(method: str, base: str | None, tmp_path: Path, quick) -> None:
+def test_an_edited_method_or_base_is_another_study(method, base, tmp_path, quick):
     file = tmp_path / "here/mine.py"
     file.parent.mkdir()
     method, base = method.replace("FILE", str(file)), base and base.replace("FILE", str(file))
@@ -87,7 +85,7 @@ def test_an_edited_method_or_base_is_another_study(method: str, base: str | None
     ]
 
 
-def test_the_base_is_that_of_all_rows(tmp_path: Path, quick) -> None:
+def test_the_base_is_that_of_all_rows(tmp_path, quick):
     plain, named = (
         [cell.spec for cell in grid.load(str(quick("mimetic", base).grid), [0]).cells]
         for base in (None, "{name: trunc_normal, std: 0.1}")
@@ -109,13 +107,13 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 )
 
 
-def standing(words: list[str]) -> int:
+def standing(words):
     """In place of that of `rank`: in this process."""
     return call(shlex.join(["python", "-m", "vitinit.analysis.standing", *words]), sys.stdout, sys.stderr)
 
 
 @pytest.mark.long
-def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, monkeypatch) -> None:
+def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, undisturbed, monkeypatch):
     """The whole path in seconds: one run fails on the way, and one command takes both looks."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
@@ -142,7 +140,15 @@ def test_a_method_of_ones_own_is_ranked(tmp_path: Path, vitinit, undisturbed, mo
     assert "finished" not in again, "no look is repeated"
 
 
-def test_a_method_without_a_pattern_has_no_placebo(quick) -> None:
+def test_what_comes_of_the_verdict_comes_of_the_command(tmp_path, monkeypatch):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nexit "$3"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert [rank.standing([code]) for code in ("0", "2")] == [0, 2]
+
+
+def test_a_method_without_a_pattern_has_no_placebo(quick):
     ranked = quick("zero_branch")
     assert "stays as it is when it is rotated, which would be no control" in ranked.useless
     content = yaml.safe_load(ranked.grid.read_text())

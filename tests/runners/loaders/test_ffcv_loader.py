@@ -1,11 +1,8 @@
 """FFCV against the resident loader: the same images, batches and records; and no error or hang goes unsaid."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -36,16 +33,16 @@ EVERYTHING = {
 }
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, **fields})
 
 
-def prepare(spec: DatasetSpec, image_size: int | None, data_dir: Path) -> Path:
+def prepare(spec, image_size, data_dir):
     return prepare_beton(spec, image_size, data_dir, lambda done, total: None)
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory) -> DatasetSpec:
+def images(tmp_path_factory):
     """Three classes of noise in several sizes, of which one of three has its own brightness."""
     root, random = tmp_path_factory.mktemp("images"), np.random.default_rng(0)
     for split, count in PER_CLASS.items():
@@ -59,7 +56,7 @@ def images(tmp_path_factory) -> DatasetSpec:
 
 
 @pytest.fixture(scope="module")
-def data_dir(images, tmp_path_factory) -> Path:
+def data_dir(images, tmp_path_factory):
     """A data folder where those images are prepared. Not to be changed."""
     folder = tmp_path_factory.mktemp("data")
     prepare(images, SIZE, folder)
@@ -78,7 +75,7 @@ def _threads_as_before():
     until(lambda: not [each for each in threading.enumerate() if type(each).__name__ in kinds])
 
 
-def assert_equal(expected, found) -> None:
+def assert_equal(expected, found):
     expected, found = list(expected), list(found)
     assert len(expected) == len(found) > 0
     for first, second in zip(expected, found, strict=True):
@@ -155,7 +152,7 @@ def test_jpegs_are_cropped_within_the_recipe_by_seed_epoch_and_number_alone(tmp_
 
 
 def test_damaged_and_outdated_files_are_refused_in_one_line(images, data_dir, tmp_path):
-    def error_of(change) -> str:
+    def error_of(change):
         shutil.rmtree(tmp_path / "data", ignore_errors=True)
         shutil.copytree(data_dir, tmp_path / "data")
         (folder,) = (tmp_path / "data/ffcv").iterdir()

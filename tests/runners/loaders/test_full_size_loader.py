@@ -1,7 +1,5 @@
 """Images from the disk: timm's transforms, and nothing depends on threads, processes or the point of a resume."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import threading
@@ -30,11 +28,11 @@ EVERYTHING = {
 }
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, "crop_pct": 0.9, **fields})
 
 
-def opened(folder, size: int = SIZE):
+def opened(folder, size=SIZE):
     return load(DatasetSpec(name="folder", path=str(folder)), size, folder, cropped=True)
 
 

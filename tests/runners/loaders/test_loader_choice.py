@@ -1,7 +1,5 @@
 """The loader that a run gets, and the line where it cannot have one."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -6,8 +6,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from multiprocessing.synchronize import Event
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +17,11 @@ from vitinit.runners.one_run import claims
 FORK = multiprocessing.get_context("fork")
 
 
-def epoch(number: int) -> EpochRow:
+def epoch(number):
     return EpochRow(epoch=number, lr=0.1, train_loss=1.0, test_loss=1.0, test_top1=12.5, seconds=60.0)
 
 
-def written_by(folder: Path, age: float, number: int = 1, **fields: object) -> claims.Owner:
+def written_by(folder, age, number=1, **fields):
     """Write a claim of another machine, whose last heartbeat is so many seconds old."""
     owner = claims.Owner(**{"host": "far", "machine": "far away", "pid": 7, "token": "another", **fields})
     folder.mkdir(exist_ok=True)
@@ -33,7 +31,7 @@ def written_by(folder: Path, age: float, number: int = 1, **fields: object) -> c
     return owner
 
 
-def _hold(folder: Path, held: Event) -> None:
+def _hold(folder, held):
     with claims.held(folder, Stop()):
         held.set()
         time.sleep(600)
@@ -108,10 +106,10 @@ def test_an_owner_that_lost_its_claim_is_asked_to_stop_and_takes_nothing_back(tm
 RACES = 300
 
 
-def _race(root: Path, links: bool, start, winners) -> None:
+def _race(root, links, start, winners):
     if not links:
 
-        def refused(*_: object) -> None:
+        def refused(*_):
             raise OSError(errno.EPERM, "Operation not permitted")
 
         os.link = refused
@@ -125,7 +123,7 @@ def _race(root: Path, links: bool, start, winners) -> None:
             start.wait()
 
 
-def _run(target, number: int, *arguments: object) -> None:
+def _run(target, number, *arguments):
     """Call it in so many processes at a time; none may fail."""
     processes = [FORK.Process(target=target, args=arguments, daemon=True) for _ in range(number)]
     for process in processes:
@@ -147,7 +145,7 @@ def test_of_many_that_race_for_a_free_or_a_stale_claim_exactly_one_gets_it(tmp_p
     assert winners.empty()
 
 
-def _claim_and_finish(folder: Path) -> None:
+def _claim_and_finish(folder):
     for _ in range(50):
         with suppress(claims.Taken), claims.held(folder, Stop()) as claim:
             claim.finish()

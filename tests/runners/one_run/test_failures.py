@@ -1,10 +1,7 @@
 """Failures of one of several processes, and a GPU that does not compute, which fails no run."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +14,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.setting import Setting, Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.launching import cluster
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training import train
@@ -29,13 +26,13 @@ NOWHERE = "xpu"
 STICKY = "CUDA error: unspecified launch failure\nCompile with TORCH_USE_CUDA_DSA"
 
 
-def lose(error: str = STICKY) -> None:
+def lose(error=STICKY):
     """Raise an error of CUDA, after which the device of this process computes no more."""
     gpu.check = refuse
     raise RuntimeError(error)
 
 
-def refuse(device: torch.device) -> None:
+def refuse(device):
     raise gpu.broken(device, RuntimeError(STICKY))
 
 
@@ -44,7 +41,7 @@ def breaks(monkeypatch):
     """Break the device of this process at an optimiser step to come."""
     monkeypatch.setattr(gpu, "check", gpu.check)
 
-    def at(step: int, error: str = STICKY) -> None:
+    def at(step, error=STICKY):
         monkeypatch.setattr(gpu, "check", lambda device: None)
         monkeypatch.setattr(train, "update", at_call(step, train.update, lambda: lose(error)))
 
@@ -107,7 +104,7 @@ def test_a_job_on_a_broken_node_is_requeued_where_that_is_allowed(
     assert (contents.done, contents.failed) == ({}, {})
 
 
-def broken_in_rank_1(cells: list, where: Setting, at_once: bool) -> list[str]:
+def broken_in_rank_1(cells, where, at_once):
     """Carry out runs while the device of rank 1 is broken at once, or at its third step."""
     if os.environ["RANK"] == "1":
         gpu.check = refuse if at_once else lambda device: None
@@ -132,14 +129,14 @@ def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
     assert Store(where.root).read(where.study).failed == {}
 
 
-def cell(folder: Path, row: str, **recipe: object) -> Cell:
+def cell(folder, row, **recipe):
     """A tiny run on 100 digits: two epochs of seven steps."""
     found = [cell for cell in harness.cells(folder) if cell.row == row and cell.spec.recipe.rand_augment]
     spec = found[0].spec
     return Cell(row, spec.model_copy(update={"recipe": spec.recipe.model_copy(update=recipe)}))
 
 
-def fail(cells: list[Cell], where: Setting) -> None:
+def fail(cells, where):
     """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
     if os.environ["RANK"] == "1":
         datasets.load = at_call(1, datasets.load, lambda: (_ for _ in ()).throw(OSError("no such file")))
@@ -149,7 +146,7 @@ def fail(cells: list[Cell], where: Setting) -> None:
             assert isinstance(carry_out(cell, where, Stop(), world=world), FailureRecord)
             if cell == cells[2] and world.rank == 1:
 
-                def out_of_memory() -> None:
+                def out_of_memory():
                     raise torch.OutOfMemoryError("no memory left")
 
                 train.update = at_call(3, train.update, out_of_memory)

@@ -1,7 +1,5 @@
 """Whole runs in this process: what stops and changes do to them, on a validation part too."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 
@@ -27,7 +25,7 @@ def _flags_as_before():
     set_flags(Execution(device="cpu", threads=threads, executor="inline"))
 
 
-def on_device(root) -> Setting:
+def on_device(root):
     execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
     return Setting(root, "faults", root, execution, {}, 0.0, keep_weights=True)
 

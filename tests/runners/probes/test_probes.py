@@ -1,7 +1,5 @@
 """Probes and kept maps: by hand, by timm, by plain torch in float64; runs that they leave alone."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import math
@@ -41,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 SIDE = 4
 
 
-def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
+def model_of(preset, method=None, **fields):
     spec = model_spec({**presets()[preset], "image_size": 16, "patch_size": 4, **fields})
     model = build_model(spec, 10)
     built = registry.build(method, {}, "method") if method else None
@@ -49,7 +47,7 @@ def model_of(preset: str, method: str | None = None, **fields) -> nn.Module:
     return model
 
 
-def images_of(count: int) -> torch.Tensor:
+def images_of(count):
     return torch.randn(count, 3, 16, 16, generator=stream(0, "test"))
 
 
@@ -273,7 +271,7 @@ class OwnFamily(ModelSpec):
     arch: Literal["own"] = "own"
     mixing: ClassVar[str] = "attention"
 
-    def build(self, classes: int) -> nn.Module:
+    def build(self, classes):
         return Own(classes)
 
 

@@ -1,10 +1,7 @@
 """Trackers: all that their libraries are called with; one that fails; whole runs."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 from unittest.mock import Mock, call
 
@@ -23,13 +20,13 @@ class Notes(Tracker):
     name: ClassVar[str] = "notes"
     said: ClassVar[list[Any]] = []
 
-    def __init__(self, run: TrackedRun) -> None:
+    def __init__(self, run):
         self.said.append(run)
 
-    def log(self, epoch: int, values: dict[str, float]) -> None:
+    def log(self, epoch, values):
         self.said.append((epoch, values))
 
-    def close(self, status: str) -> None:
+    def close(self, status):
         self.said.append(status)
 
 
@@ -39,14 +36,14 @@ class Broken(Notes):
     name: ClassVar[str] = "broken"
     said: ClassVar[list[Any]] = []
 
-    def log(self, epoch: int, values: dict[str, float]) -> None:
+    def log(self, epoch, values):
         super().log(epoch, values)
         if epoch == 2:
             raise SystemExit("no space\nleft")
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch) -> None:
+def installed(monkeypatch):
     assert set(REGISTRY.by_name()) == {"tensorboard", "wandb"}
     for cls in (Notes, Broken):
         monkeypatch.setitem(REGISTRY.known, cls.name, cls)
@@ -98,13 +95,13 @@ def test_tensorboard_and_wandb_are_told_the_run_its_numbers_and_its_end(first, p
 
 
 @pytest.mark.long
-def test_a_run_is_tracked_as_it_is_recorded_and_a_tracker_that_fails_changes_nothing(tmp_path: Path):
+def test_a_run_is_tracked_as_it_is_recorded_and_a_tracker_that_fails_changes_nothing(tmp_path):
     cell, events = cells(tmp_path, epochs=3)[0], list[Any]()
     seldom = cell.spec.recipe.model_copy(update={"evaluate_every": 2})
     cell = replace(cell, spec=cell.spec.model_copy(update={"recipe": seldom}))
     plain, tracked = setting(tmp_path / "plain"), replace(setting(tmp_path / "tracked"), track=("broken", "notes"))
     carry_out(cell, plain, Stop())
-    end: Any = carry_out(cell, tracked, Stop(), events.append)
+    end = carry_out(cell, tracked, Stop(), events.append)
     (trouble,) = [event for event in events if isinstance(event, str)]
     said = "tracker broken failed, and the run goes on without it: "
     assert trouble.startswith(said)

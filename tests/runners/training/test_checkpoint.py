@@ -14,26 +14,26 @@ from vitinit.runners.training.checkpoint import Checkpoints
 
 
 @pytest.fixture
-def reports() -> list[str]:
+def reports():
     return []
 
 
 @pytest.fixture
-def checkpoints(tmp_path, reports) -> Checkpoints:
+def checkpoints(tmp_path, reports):
     (tmp_path / ".step-00000003.ckpt.17.ab.tmp").write_bytes(b"half")  # of a saver that was killed
     (tmp_path / "claim.json").touch()
     return Checkpoints(tmp_path, 5.0, reports.append)
 
 
-def state(step: int) -> dict:
+def state(step):
     return {"step": step, "weights": torch.randn(64, 16, generator=torch.Generator().manual_seed(step))}
 
 
-def steps(checkpoints: Checkpoints) -> list[int]:
+def steps(checkpoints):
     return [found["step"] for found in checkpoints.newest_first()]
 
 
-def files(folder: Path) -> list[str]:
+def files(folder):
     return sorted(path.name for path in folder.iterdir())
 
 

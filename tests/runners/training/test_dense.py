@@ -1,7 +1,5 @@
 """Training on masks: what moves pixels moves masks, what is minimised and measured."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 CPU, CLASSES, SIDE = torch.device("cpu"), ("none", "light", "dark", "never"), 8
 
 
-def split(count: int, seed: int) -> Split:
+def split(count, seed):
     """The level of a pixel tells its class; some pixels are not counted."""
     random = np.random.RandomState(seed)
     levels = random.randint(3, 250, (count, 3, SIDE, SIDE)).astype(np.uint8)

@@ -1,7 +1,5 @@
 """Two and three processes on the CPU (gloo) against one: the same numbers, stopped, resumed, failing."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -9,7 +7,6 @@ from tests.faults import harness
 from tests.runners.training.test_train import MODEL, initialised, split
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, Stop, check_execution
@@ -39,7 +36,7 @@ class Precise(ResidentLoader):
         return super().normalise(images).double()
 
 
-def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int = 0, model: ModelSpec = MODEL):
+def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL):
     """A training in its process, and its images. All processes but the first begin with other weights.
 
     Of 1001 test images, one of two processes has two batches, the other one.
@@ -53,7 +50,7 @@ def begun(world: World, recipe: Recipe = RECIPE, dtype=torch.float32, seed: int 
     return training, loader
 
 
-def fitted(micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
+def fitted(micro_batch, dtype, world=ALONE):
     """Weights and their average, curves and correct test images of a whole training."""
     training, loader = begun(world, dtype=dtype)
     train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
@@ -65,7 +62,7 @@ def fitted(micro_batch: int | None, dtype: torch.dtype, world: World = ALONE):
 CASES = [(None, torch.float64), (2, torch.float64), (2, torch.float32)]
 
 
-def in_a_world(cases: list) -> list:
+def in_a_world(cases):
     with joined("cpu") as world:
         return [fitted(*case, world) for case in cases]
 
@@ -91,7 +88,7 @@ def test_several_processes_compute_what_one_does():
             assert torch.equal(found, ranks[0][number][0]), "the ranks differ"
 
 
-def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
+def one_step_with_an_overflow(world):
     """fp16, and images in the last process that are too bright for it: whether the weights stay, and the scale."""
     training, loader = begun(world, RECIPE.model_copy(update={"precision": "fp16"}))
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
@@ -103,14 +100,14 @@ def one_step_with_an_overflow(world: World) -> tuple[bool, float]:
     return all(torch.equal(after[name], tensor) for name, tensor in before.items()), training.scaler.get_scale()
 
 
-def stopped_and_taken_up_again(world: World) -> bool:
+def stopped_and_taken_up_again(world):
     """Stop a training after three steps and resume it; return True if it ends with the bits of one that was not."""
     big = MODEL.model_copy(update={"width": 96})  # more than one bucket of gradients
     whole, loader = begun(world, model=big)
     train.train(whole, loader, 0, world=world)
     first, loader = begun(world, model=big)
 
-    def stop() -> None:
+    def stop():
         if first.step == 3:
             raise Interrupted
 
@@ -123,7 +120,7 @@ def stopped_and_taken_up_again(world: World) -> bool:
     return all(torch.equal(expected[name], tensor) for name, tensor in found.items())
 
 
-def agreed(world: World) -> tuple[str, str]:
+def agreed(world):
     """Why to stop before one of them is asked to, and after."""
     stop = Stop()
     before = world.agreed(stop)
@@ -132,7 +129,7 @@ def agreed(world: World) -> tuple[str, str]:
     return before, world.agreed(stop)
 
 
-def fate(world: World) -> str:
+def fate(world):
     """Raise an error in one process; return the error that each has."""
     try:
         with world.same_fate():
@@ -143,7 +140,7 @@ def fate(world: World) -> str:
     return ""
 
 
-def all_that_three_try() -> list:
+def all_that_three_try():
     with joined("cpu") as world:
         tries = [one_step_with_an_overflow, stopped_and_taken_up_again, agreed, fate]
         return [world.threads, *(function(world) for function in tries)]

@@ -1,9 +1,5 @@
 """Optimisers by name: the training loop against one written with timm by hand; interruptions; parameter groups."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import timm.optim
 import torch
@@ -14,10 +10,8 @@ from tests.runners.training.test_train import split
 from vitinit.benchmark.grids.grid import resolve_model, resolve_recipe
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.errors import VitinitError
@@ -35,26 +29,26 @@ MODEL = ViT(image_size=8, patch_size=2, width=16, depth=1, heads=2, position="le
 GATED = resolve_model({"preset": "convit_micro", "image_size": 8, "patch_size": 2, "width": 16})
 
 
-def model(spec: ModelSpec = MODEL) -> nn.Module:
+def model(spec=MODEL):
     built = build_model(spec, 2)
     initialize_run(built, registry.build("kaiming_uniform", {}), None, lambda name: stream(0, name))
     return built
 
 
-def recipe(optimizer: Any, **fields: Any) -> Recipe:
+def recipe(optimizer, **fields):
     settings = {"epochs": 3, "batch_size": 8, "lr": 3e-3, "weight_decay": 0.1, "warmup_epochs": 1, "hflip": 0.0}
     return resolve_recipe({"name": "small", **settings, "optimizer": optimizer, **fields})
 
 
 @pytest.fixture
-def data() -> Data:
+def data():
     images = split(24, 0)
     return Data(images, images, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
 
 
 @pytest.mark.parametrize("spec", [MODEL, GATED], ids=["vit", "convit"])
 @pytest.mark.parametrize("optimizer", ["adamw", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "lion", "asgd"])
-def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any, spec: ModelSpec) -> None:
+def test_losses_are_those_of_a_loop_by_hand(data, optimizer, spec):
     """Decay groups, optimiser, schedule and loss by timm and torch alone, on the same batches."""
     adamw = {"betas": (0.8, 0.95), "eps": 1e-4} if optimizer == "adamw" else {}
     settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch", **adamw)
@@ -66,7 +60,7 @@ def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any, spec: Mo
     named = dict(optimizer) if isinstance(optimizer, dict) else {"name": optimizer}
     if str(optimizer) in OURS:
         groups = timm.optim.param_groups_weight_decay(by_hand, 0.1, True, {"pos_embed", "cls_token"})
-        made: Any = OURS[optimizer](groups, lr=3e-3, **adamw)
+        made = OURS[optimizer](groups, lr=3e-3, **adamw)
     else:
         made = timm.optim.create_optimizer_v2(by_hand, named.pop("name"), lr=3e-3, weight_decay=0.1, **named)
     schedule = CosineLRScheduler(
@@ -88,7 +82,7 @@ def test_losses_are_those_of_a_loop_by_hand(data: Data, optimizer: Any, spec: Mo
     assert max(expected) - min(expected) > 1e-3, "it learns"
 
 
-def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw() -> None:
+def test_norms_biases_and_positions_do_not_decay_and_muon_leaves_them_to_adamw():
     built = model()
     names = {parameter: name for name, parameter in built.named_parameters()}
     made = Training(built, recipe("muon"), 3, CPU).optimizer

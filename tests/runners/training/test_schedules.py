@@ -1,21 +1,16 @@
 """Schedules by name: every value of the learning rate against the formula; branches of a stable phase; resuming."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 from vitinit.benchmark.grids.grid import resolve_recipe
-from vitinit.benchmark.spec import Recipe
 from vitinit.runners.training.train import Training
 
 EPOCHS, WARMUP, STEPS, LR, MIN, FIRST = 10, 2, 7, 0.01, 0.001, 1e-4
-FORMULAS: list[tuple[Any, Callable[[float], float]]] = [
+FORMULAS = [
     ("cosine", lambda share: MIN + (LR - MIN) * (1 + math.cos(math.pi * share)) / 2),
     ("constant", lambda share: LR),
     ("linear", lambda share: LR + (MIN - LR) * share),
@@ -30,7 +25,7 @@ FORMULAS: list[tuple[Any, Callable[[float], float]]] = [
 ]
 
 
-def recipe(schedule: Any, **fields: Any) -> Recipe:
+def recipe(schedule, **fields):
     settings = {"epochs": EPOCHS, "batch_size": 8, "lr": LR, "min_lr": MIN, "warmup_epochs": WARMUP}
     return resolve_recipe({"name": "small", **settings, "warmup_lr": FIRST, "schedule": schedule, **fields})
 

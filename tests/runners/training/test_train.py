@@ -1,7 +1,5 @@
 """The training loop, by hand and by formulas; interruptions; evaluating less often."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 
@@ -12,7 +10,6 @@ from torch import nn
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers import registry
@@ -28,7 +25,7 @@ MODEL = ViT(image_size=8, patch_size=2, width=16, depth=2, heads=2)
 MIXER = resolve_model({"preset": "convmixer_micro", "image_size": 8, "patch_size": 2, "width": 16, "depth": 2})
 
 
-def split(n: int, seed: int) -> Split:
+def split(n, seed):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(2, (n,), generator=generator)
     images = torch.randint(0, 192, (n, 3, 8, 8), generator=generator) + 64 * labels[:, None, None, None]
@@ -36,30 +33,30 @@ def split(n: int, seed: int) -> Split:
 
 
 @pytest.fixture
-def data() -> Data:
+def data():
     return Data(split(50, 0), split(703, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "", 8)
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     settings = {"name": "test", "epochs": 3, "batch_size": 8, "lr": 1e-3, "hflip": 0.5, "crop_padding": 1, **fields}
     return Recipe(**settings)
 
 
-def initialised(seed=0, base="kaiming_uniform", method: str | None = None, model: ModelSpec = MODEL, **of):
+def initialised(seed=0, base="kaiming_uniform", method=None, model=MODEL, **of):
     built = build_model(model, 2)
     chosen = registry.build(method, of) if method else None
     initialize_run(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
     return built
 
 
-def fit(model, data: Data, settings: Recipe, seed: int = 0):
+def fit(model, data, settings, seed=0):
     loader = ResidentLoader(data, settings, seed, CPU)
     training = Training(model, settings, loader.steps, CPU)
     train(training, loader, seed)
     return training.history
 
 
-def run(data: Data, settings: Recipe, seed: int = 0, **kwargs):
+def run(data, settings, seed=0, **kwargs):
     model = initialised(seed, **kwargs)
     return model, fit(model, data, settings, seed)
 

@@ -1,11 +1,7 @@
 """A real SLURM on this machine, for the tests that need one."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
-from single_node import SingleNode, single_node
+from single_node import single_node
 from studies import GRID, Study
 
 from tests.conftest import shared_folder
@@ -15,14 +11,14 @@ from vitinit.slurm import jobs
 
 
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[SingleNode]:
+def slurm():
     """SLURM with accounting, 4 cores, 2 fake GPUs and arrays of at most 6; SLURM_CONF points at it."""
     with single_node() as node:
         yield node
 
 
 @pytest.fixture(scope="session")
-def left_alone(tmp_path_factory) -> dict:
+def left_alone(tmp_path_factory):
     """The records of GRID where nothing interrupted it, without a cluster, by run_id; once for all workers."""
     folder = shared_folder(tmp_path_factory) / "left-alone"
     try:
@@ -40,7 +36,7 @@ def left_alone(tmp_path_factory) -> dict:
 
 
 @pytest.fixture
-def study(tmp_path) -> Iterator[Study]:
+def study(tmp_path):
     """GRID in a folder of its own; asks for a SLURM beside it."""
     study = Study(tmp_path, GRID)
     yield study

@@ -1,7 +1,5 @@
 """The one-machine SLURM of slurm/single_node, for tests: each its own folder and ports."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
