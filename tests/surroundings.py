@@ -43,8 +43,9 @@ def set_aside() -> Iterator[Path]:
     also = os.environ.get(ALSO_KEPT, "").split()
     kept = {name: os.environ[name] for name in os.environ if name in (*KEPT, *also)}
     # not in TMPDIR: the length of a path decides where lines are folded, and if it can be a socket's
-    with tempfile.TemporaryDirectory(prefix="vitinit-", dir="/tmp", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    name = tempfile.mkdtemp(prefix="vitinit-", dir="/tmp")
+    folder = Path(name)
+    try:
         for new in ("home", "tmp", "bin"):
             (folder / new).mkdir()
         (folder / "home/.gitconfig").write_text(GIT)
@@ -57,6 +58,8 @@ def set_aside() -> Iterator[Path]:
         os.environ["TMPDIR"] = f"{name}/tmp"
         tempfile.tempdir = None
         yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def programs() -> str:
