@@ -35,8 +35,7 @@ from vitinit.benchmark.fields import (
     WholeNumber,
     named,
 )
-from vitinit.benchmark.models import registry
-from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.registry import BaseModelSpec, family_of
 from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
 from vitinit.initializers.errors import VitinitError
 
@@ -296,7 +295,7 @@ def model_spec(model: Any) -> BaseModelSpec:
         return model
     if not isinstance(model, dict):
         raise ValueError("should be a mapping of fields")
-    return registry.family_of(model).model_validate(model)
+    return family_of(model).model_validate(model)
 
 
 AnyModel = Annotated[SerializeAsAny[BaseModelSpec], PlainValidator(model_spec)]

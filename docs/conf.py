@@ -17,7 +17,7 @@ GRID = """benchmark.grids.schema.GridFile benchmark.grids.schema.Row benchmark.g
 benchmark.contrasts.Contrast benchmark.contrasts.Analysis
 benchmark.spec.DatasetSpec benchmark.spec.Recipe
 benchmark.models.vit.ViT benchmark.models.convit.ConViT benchmark.models.convmixer.ConvMixer"""
-PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.dataset benchmark.models.family
+PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.registry benchmark.models.registry
 benchmark.metrics.registry benchmark.augmentations.registry benchmark.schedules
 runners.tracking.tracker runners.probes.registry analysis.tables.registry analysis.rows
 analysis.figures.registry slurm.submit slurm.profiles"""

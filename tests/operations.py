@@ -5,7 +5,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitinit.benchmark.models.build import CLASSES, IMAGES, without_values
-from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.registry import BaseModelSpec
 
 
 def operations(spec: BaseModelSpec) -> float:

@@ -7,11 +7,11 @@ from vitinit.analysis.tables.table import TableCell as TableCell
 from vitinit.analysis.tables.table import compose as compose
 from vitinit.benchmark.augmentations.registry import Augmentation as Augmentation
 from vitinit.benchmark.augmentations.registry import register as register_augmentation  # noqa: F401
-from vitinit.benchmark.datasets.dataset import Arrays as Arrays
-from vitinit.benchmark.datasets.dataset import Dataset as Dataset
-from vitinit.benchmark.datasets.dataset import InMemory as InMemory
+from vitinit.benchmark.datasets.registry import Arrays as Arrays
+from vitinit.benchmark.datasets.registry import Dataset as Dataset
+from vitinit.benchmark.datasets.registry import InMemory as InMemory
 from vitinit.benchmark.metrics.registry import Metric as Metric
-from vitinit.benchmark.models.family import ModelSpec as ModelSpec
+from vitinit.benchmark.models.registry import ModelSpec as ModelSpec
 from vitinit.benchmark.models.vit import ViT as ViT
 from vitinit.benchmark.optimizers.registry import register as register_optimizer  # noqa: F401
 from vitinit.initializers.attention import AttentionLayer as AttentionLayer

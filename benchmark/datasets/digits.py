@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitinit.benchmark.datasets.dataset import Arrays, InMemory
+from vitinit.benchmark.datasets.registry import Arrays, InMemory
 
 
 class Digits(InMemory):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS, Dataset, Opened
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.image_files.images import EXTENSIONS, below, stamp
 from vitinit.benchmark.image_files.subset import a_fifth, parts

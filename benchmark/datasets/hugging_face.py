@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitinit.benchmark.datasets.dataset import Dataset, Opened
+from vitinit.benchmark.datasets.registry import Dataset, Opened
 from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError

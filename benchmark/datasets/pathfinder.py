@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitinit.benchmark.datasets.dataset import Arrays, InMemory
+from vitinit.benchmark.datasets.registry import Arrays, InMemory
 
 SIZE = 32
 """Side of the images in pixels."""

@@ -1,23 +1,211 @@
-"""Registry of datasets: every `Dataset` of the files here, and of installed packages.
+"""The interface of datasets, and their registry.
 
-A package names its own in the entry point group `vitinit.datasets`, as package.module:NAME. Below is what a spec asks
-for of one of them. Imports no torch before it is needed.
+A dataset is an instance of `Dataset` in a file of this folder, or of a package that names it in the entry point group
+`vitinit.datasets`, as package.module:NAME.
+
+Everything here is a function of the spec and the files alone: splits and subsets are the same in every run, at every
+seed, and no global random state is read or changed. Torch and what else takes seconds to import is imported inside of
+the functions that need it: planning reads all files of this folder.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from vitinit.benchmark.datasets.dataset import Dataset
+from vitinit.benchmark.image_files.subset import parts, trained_on
+from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.initializers.plugins import DATASETS, Registry
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Data
+    import numpy as np
+
+    from vitinit.benchmark.image_files.arrays import Data, Sources, Split, Statistics
+
+Arrays = tuple["np.ndarray", "np.ndarray"]
+"""Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
+
+Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of each pixel, or `IGNORED`."""
+
+IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+"""Mean and standard deviation of ImageNet's channels, which are customary for photographs."""
+Opened = tuple["Split", "Split", tuple[str, ...], "Statistics | None"]
+"""Training and test split, the classes, and the statistics, or None where decoding has to tell."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Dataset(ABC):
+    """A dataset by name. Where its images are arrays, it is `InMemory`; otherwise subclass this and implement `open`.
+
+    Attributes:
+        name: What grids and the command line call it.
+        images: Training and test images, where they are the same for everybody.
+        classes: How many, where they are the same for everybody.
+        statistics: Customary mean and std of each channel of the training pixels, in 0..1; else they are computed.
+        metric: Main metric, as `top5`; default: top-1, or mean IoU where it is `dense`.
+        files: Files and folders that are in the data folder once it is there.
+        origin: Where it comes from if it is not downloaded, said to who asks for that: "comes with scikit-learn".
+    """
+
+    name: str
+    images: tuple[int, int] | None = None
+    classes: int | None = None
+    statistics: Statistics | None = None
+    metric: str | None = None
+    files: tuple[str, ...] = ()
+    origin: str = "is not downloaded"
+
+    downloaded: ClassVar[bool] = False
+    """`vitinit data get` fetches it."""
+    streamed: ClassVar[bool] = False
+    """Never held in memory: images are decoded, and cropped, when they are used."""
+    dense: ClassVar[bool] = False
+    """Every pixel has a class, and is predicted; measured by mean IoU. For one that is `InMemory`."""
+
+    @property
+    def main_metric(self) -> str:
+        """Metric that its runs are compared by.
+
+        Raises:
+            VitinitError: it names a metric that is none of its kind.
+        """
+        return main_metric(self.metric, self.dense, self.classes)
+
+    def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
+        """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
+
+        Returns:
+            One line that names what is missing and where it belongs, or None if nothing is.
+
+        Raises:
+            VitinitError: What the spec asks for is wrong.
+        """
+        if not (missing := ", ".join(self.missing(data_dir))):
+            return None
+        how = f", or run 'vitinit data get {self.name}'" if self.downloaded else f"; it {self.origin}"
+        return f"{self.name} is not here: put {missing} into {data_dir}{how}"
+
+    def missing(self, data_dir: Path) -> list[str]:
+        """Return those of its files that are not there."""
+        return [file for file in self.files if not (data_dir / file).exists()]
+
+    @property
+    def mend(self) -> str:
+        """End of the message on files that are damaged or not all there."""
+        if not self.downloaded:
+            return ""
+        return f"; move away what is damaged of {', '.join(self.files)}, and run 'vitinit data get {self.name}'"
+
+    def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
+        """Return `stamp` and `unread` of a folder of the user, as `DatasetInfo` has them; empty for other datasets."""
+        return {}
+
+    def download(self, data_dir: Path) -> None:
+        """Put its files into `data_dir`, if it is `downloaded`; those already there stay as they are.
+
+        Raises:
+            VitinitError: A file that is there is damaged, or the download failed; the message then says which files to
+                put where.
+        """
+        raise NotImplementedError
+
+    @abstractmethod
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
+        """Open its files.
+
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+
+    def sources(self, spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
+        """Open it, find the images that a spec asks for, and decode none.
+
+        Args:
+            spec: How much of its training split.
+            data_dir: Where the files of datasets are that are downloaded.
+            draw: Which subset, where the spec redraws it by seed.
+
+        Raises:
+            VitinitError: It is not here or damaged, or not what the spec asks for.
+        """
+        import torch
+
+        from vitinit.benchmark.image_files.arrays import Sources
+
+        try:
+            if reason := self.unavailable(spec, data_dir):
+                raise VitinitError(reason)
+            train, test, classes, statistics = self.open(spec, data_dir)
+        except OSError as error:
+            raise VitinitError(f"dataset {spec.label}: {error}") from error
+        numbers = len(train.labels), len(test.labels)
+        if len(classes) < 2 or 0 in numbers:
+            raise VitinitError(
+                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; "
+                "some of each, and at least 2 classes, are needed"
+            )
+        if self.images and self.images != numbers:
+            raise VitinitError(
+                f"{spec.label} in {data_dir} has {numbers[0]:,} training and {numbers[1]:,} test images, and not "
+                f"{self.images[0]:,} and {self.images[1]:,}{self.mend}"
+            )
+        chosen, val = map(torch.from_numpy, parts(train.labels.numpy(), spec, len(classes), draw))
+        return Sources(train, test, classes, statistics, chosen, val)
+
+    def training_images(self, spec: DatasetSpec) -> int | None:
+        """Return the number of training images; None where only the files tell.
+
+        Raises:
+            VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
+                size of the dataset is not known here, `subset.parts` says so.
+        """
+        return trained_on(spec, self.images[0], self.classes or 0) if self.images else spec.train_size
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InMemory(Dataset):
+    """One whose splits are read as arrays. Subclass it and implement `read`."""
+
+    @abstractmethod
+    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+        """Training split, test split, and the names of the classes in the order of the labels.
+
+        Raises:
+            VitinitError: A file is not what it must be. An OSError becomes one.
+        """
+
+    def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
+        """Both splits, the classes, and the statistics of the pixels as they are read."""
+        import numpy as np
+        import torch
+
+        from vitinit.benchmark.image_files.arrays import IGNORED, Split, statistics
+
+        *arrays, classes = self.read(data_dir)
+        splits = []
+        for name, (images, labels) in zip(("training", "test"), arrays, strict=True):
+            where, side = f"dataset {self.name}: its `read` gives {name}", images.shape[-1]
+            shape, wanted = (len(images), 3, side, side), (len(images), side, side) if self.dense else (len(images),)
+            if (images.dtype, images.shape, labels.shape) != (np.uint8, shape, wanted):
+                raise VitinitError(
+                    f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "
+                    f"{shape} and {wanted}"
+                )
+            present, known = {*np.unique(labels).tolist()}, {*range(len(classes))}
+            all_known = present <= known | {IGNORED} if self.dense else present <= known
+            if not all_known or (name == "training" and not self.dense and present < known):
+                raise VitinitError(f"{where} labels {sorted(present)[:20]} for {len(classes)} classes")
+            values = torch.from_numpy(np.ascontiguousarray(labels, np.uint8 if self.dense else np.int64))
+            splits.append(Split(torch.from_numpy(np.ascontiguousarray(images)), values))
+        train, test = splits
+        return train, test, classes, self.statistics or statistics(train, side)
+
 
 REGISTRY: Registry[Dataset] = Registry(
     "dataset",

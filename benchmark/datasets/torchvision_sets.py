@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS, Dataset, Opened
-from vitinit.benchmark.datasets.registry import REGISTRY
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, REGISTRY, Dataset, Opened
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.models.build import CLASSES, without_values
-from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.registry import BaseModelSpec
 from vitinit.benchmark.spec import InitializerSpec, model_spec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import GROUPS
@@ -93,7 +93,7 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
     if not code or re.search(r"\w:\w", key):
         return find_out(*given)
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(home, "vitinit", f"fact-{sha256(f'{code} {key}'.encode()).hexdigest()[:32]}.json")
+    path = Path(home, "vitinit", f"facts-{code}", f"{sha256(key.encode()).hexdigest()[:16]}.json")
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
     answer = find_out(*given)
@@ -105,12 +105,13 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 
 @cache
 def _code() -> str:
-    """Return the code and libraries that a fact depends on; empty where torch or another package may tell more."""
+    """Return a hash of the code and libraries that facts depend on; empty where torch or a package may tell more."""
     if "torch" in sys.modules or any(entry_points(group=group) for group in GROUPS):
         return ""
-    digest = sha256()  # of what a fit depends on: what is recorded or read, and how, is not in it
+    digest = sha256(f"{ROOT} {sys.version} {version('torch')} {version('timm')}".encode())
+    # what a fit depends on; what is recorded or read, and how, is not in it
     for pattern in ("initializers/**/*", "benchmark/models/**/*", "benchmark/grids/*.py", "benchmark/*.*"):
         for file in sorted(ROOT.glob(pattern)):
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.read_bytes())
-    return f"{ROOT} {digest.hexdigest()} {sys.version} {version('torch')} {version('timm')}"
+    return digest.hexdigest()[:16]

@@ -15,7 +15,6 @@ from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.fitting import fact, fitted
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.models.family import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, Recipe, RunSpec, model_spec
@@ -180,7 +179,7 @@ def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpe
     return spec
 
 
-def resolve_model(fields: Mapping[str, Any]) -> BaseModelSpec:
+def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
     """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
 
     Raises:
@@ -205,7 +204,7 @@ def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
     return _checked(named.of_grid(fields)).model_dump(mode="json")
 
 
-def _checked(fields: Mapping[str, Any]) -> BaseModelSpec:
+def _checked(fields: Mapping[str, Any]) -> models.BaseModelSpec:
     spec = parsed(models.family_of(fields), fields, "model")
     spec.check()
     return spec

@@ -173,7 +173,7 @@ class Data:
     jpegs: bool = False
 
     def in_both(self) -> int:
-        """Count the held-out images that are trained on, too: the same pixels, or file."""
+        """Count the held-out images that are trained on, too, pixel for pixel or byte for byte."""
         splits = self.train, self.held_out
         trained, held_out = ([hash(split.content(n)) for n in range(len(split.labels))] for split in splits)
         return int(np.isin(held_out, trained).sum())

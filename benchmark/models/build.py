@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from vitinit.benchmark.models.family import BaseModelSpec, ModelSpec
+from vitinit.benchmark.models.registry import BaseModelSpec, ModelSpec
 from vitinit.initializers.errors import VitinitError
 
 if TYPE_CHECKING:

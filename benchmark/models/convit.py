@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import model_validator
 
 from vitinit.benchmark.fields import Count
-from vitinit.benchmark.models.family import PRESETS
+from vitinit.benchmark.models.registry import PRESETS
 from vitinit.benchmark.models.vit import Transformer, tokens_in_memory_order
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from vitinit.benchmark.fields import Count, Rate
-from vitinit.benchmark.models.family import PRESETS, ModelSpec
+from vitinit.benchmark.models.registry import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

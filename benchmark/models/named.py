@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from vitinit.benchmark.models.build import has_batch_norm
-from vitinit.benchmark.models.family import BaseModelSpec
+from vitinit.benchmark.models.registry import BaseModelSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError
 

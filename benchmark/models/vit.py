@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from vitinit.benchmark.fields import Count, Positive, Rate
-from vitinit.benchmark.models.family import PRESETS, ModelSpec
+from vitinit.benchmark.models.registry import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
     from torch import nn

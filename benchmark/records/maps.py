@@ -60,19 +60,16 @@ def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
         if sum(member.file_size for member in ZipFile(io.BytesIO(content)).infolist()) > len(content):
             raise ValueError("packed")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            epochs = tuple(int(epoch) for epoch in arrays["epochs"])
+            epochs = tuple(arrays["epochs"].tolist())
             maps = AttentionMaps(epochs, arrays["maps"], arrays["grams"], int(arrays["images"]), str(arrays["weights"]))
     except FileNotFoundError:
         return None
     except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
         raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
     shape = len(epochs), *(record.spec.model.attention_maps or ())
-    if (
-        epochs[:1] + epochs[-1:] != (0, record.spec.recipe.epochs)
-        or maps.maps_ELHNN.shape != shape
-        or (maps.grams_ELBnn.shape[:2], maps.grams_ELBnn.ndim) != (shape[:2], 5)
-        or (maps.maps_ELHNN.dtype, maps.grams_ELBnn.dtype) != (np.float16, np.float32)
-    ):
+    attention, grams = maps.maps_ELHNN, maps.grams_ELBnn
+    layout = epochs[:1] + epochs[-1:], attention.shape, grams.shape[:2], grams.ndim, attention.dtype, grams.dtype
+    if layout != ((0, record.spec.recipe.epochs), shape, shape[:2], 5, np.float16, np.float32):
         raise VitinitError(
             f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}, from epoch 0 to the last"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import ModelSpec
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import BrokenDevice

@@ -27,7 +27,7 @@ from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.image_operations import fill_color, sent
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.datasets.dataset import IMAGENET_STATISTICS
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_beton, prepared_folder, threads_kept
 from vitinit.benchmark.metrics.registry import main_metric

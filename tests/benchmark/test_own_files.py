@@ -39,7 +39,7 @@ def tiny(num_classes: int, img_size: int):
 """
 DATA = '''
 import numpy as np
-from vitinit.benchmark.datasets.dataset import InMemory
+from vitinit.benchmark.datasets.registry import InMemory
 
 
 class Grey(InMemory):

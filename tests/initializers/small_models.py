@@ -16,7 +16,7 @@ import vitinit
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
-from vitinit.benchmark.models.family import ModelSpec
+from vitinit.benchmark.models.registry import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import imported
 
 LUMA = (19595, 38470, 7471)
 """Shares of red, green and blue in Pillow's grey, in 1/65536."""
@@ -249,10 +250,8 @@ def recording(transform_of: Any, config: str, image_size: int) -> Any:
     Raises:
         VitinitError: timm refuses the configuration.
     """
-    try:
+    with imported(f"augmentation: {config!r} is not for timm", VitinitError):  # timm checks with bare asserts
         transform = transform_of(config, {})
-    except Exception as error:  # timm checks with bare asserts
-        raise VitinitError(f"augmentation: {config!r} is not for timm: {error!r}") from error
     for op in transform.ops:
         op.aug_fn = partial(_recorded, op.aug_fn.__name__, image_size)
     return transform

@@ -13,8 +13,8 @@ from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
-from vitinit.results import load
 from vitinit.runners.one_run.reproduce import _leaves, compare, execution, repeat
+from vitinit.studies import load
 
 pytestmark = pytest.mark.usefixtures("undisturbed")
 

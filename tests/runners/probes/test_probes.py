@@ -17,8 +17,7 @@ from vitinit import adapters
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
-from vitinit.benchmark.models.family import ModelSpec
-from vitinit.benchmark.models.registry import families, presets
+from vitinit.benchmark.models.registry import ModelSpec, families, presets
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.benchmark.spec import Recipe, model_spec
 from vitinit.initializers import registry
