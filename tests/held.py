@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from types import FrameType
 from typing import ClassVar
 
 from torch import nn
@@ -43,7 +42,7 @@ class Held(TruncNormal):
 
 def _stop_of_the_run() -> Stop:
     """Return what the run looks at between two steps, from the frames below."""
-    frame: FrameType | None = sys._getframe()
+    frame = sys._getframe()
     while frame:
         if isinstance(found := frame.f_locals.get("stop"), Stop):
             return found

@@ -193,7 +193,7 @@ def moved(gpu: PretendedGpu, tensor: Tensor, *args: Any, copy: bool = False, **k
         )
     else:
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
-    how: dict[str, Any] = {"dtype": dtype or tensor.dtype, "memory_format": memory_format}
+    how = {"dtype": dtype or tensor.dtype, "memory_format": memory_format}
     if device is None or device.type == gpu.device_of(tensor).type:
         return TO(tensor, copy=copy, **how)
     gpu.leaving = device.type == "cpu"

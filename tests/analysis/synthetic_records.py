@@ -11,7 +11,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecor
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import RunSpec
 
-ROWS: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text(encoding="utf-8"))
+ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text(encoding="utf-8"))
 WRITTEN = "2025-01-01T00:00:00Z"
 
 
@@ -29,7 +29,7 @@ def spec(
 
     With `paper` it has the model and the epochs of arXiv 2404.01139's Table 2, of which only the last is evaluated.
     """
-    model: dict[str, Any] = {"image_size": 32, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
+    model = {"image_size": 32, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
     if paper:
         large = {"image_size": 224, "patch_size": 16} if dataset == "imagenet" else {"patch_size": 2}
         model |= {"width": 192, "depth": 12, **large}

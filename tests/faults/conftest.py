@@ -17,8 +17,8 @@ def tally(record_property):
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    tried: Counter[str] = Counter()
-    survived: Counter[str] = Counter()
+    tried = Counter()
+    survived = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
             for name, value in getattr(report, "user_properties", []):

@@ -28,7 +28,7 @@ import vitinit
 from tests.golden.cli import answer
 
 FILE = Path(__file__).with_name("weights.json")
-GOLDEN: dict[str, Any] = json.loads(FILE.read_text())
+GOLDEN = json.loads(FILE.read_text())
 RUNS = "run"
 NAMES = [*GOLDEN["models"], RUNS]
 TOLERANCE = 1e-3
@@ -40,7 +40,7 @@ def build(described: dict[str, Any]) -> nn.Module:
     fields = dict(described)
     name, sincos = fields.pop("name"), fields.pop("sincos", None)
     torch.manual_seed(0)
-    create: Any = pydoc.locate(name) if "." in name else partial(timm.create_model, name)
+    create = pydoc.locate(name) if "." in name else partial(timm.create_model, name)
     model = create(num_classes=10, **fields)
     if sincos:
         del model.pos_embed

@@ -11,7 +11,7 @@ import torch
 import yaml
 from torch import nn
 
-TABLE: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("zoo.yaml").read_text())
+TABLE = yaml.safe_load(Path(__file__).with_name("zoo.yaml").read_text())
 
 
 def timm(fields: dict[str, Any]) -> nn.Module:
@@ -64,7 +64,7 @@ class Encoder(nn.Module):
         return self.head(self.encoder(self.patches(x).flatten(2).mT).mean(1))
 
 
-OTHERS: dict[str, Callable[[], nn.Module]] = {
+OTHERS = {
     "timm ResMLP": res_mlp,
     "torchvision ViT": torchvision_vit,
     "Hugging Face ViT": hugging_face("ViT", **HF, intermediate_size=192),

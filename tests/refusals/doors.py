@@ -10,7 +10,6 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -24,9 +23,9 @@ from tests.sealing import sealed
 ROOT = Path(__file__).parents[2]
 RECORD = min((ROOT / "results/reference/small").glob("*.json"))
 CASES = Path(__file__).with_name("cases.yaml")
-TABLE: dict[str, list[dict[str, Any]]] = yaml.safe_load(CASES.read_text(encoding="utf-8"))
-FILES: dict[str, str] = TABLE.pop("files")  # type: ignore[assignment]
-SOUND: dict[str, Any] = yaml.safe_load(FILES["sound.yaml"])
+TABLE = yaml.safe_load(CASES.read_text(encoding="utf-8"))
+FILES = TABLE.pop("files")
+SOUND = yaml.safe_load(FILES["sound.yaml"])
 """A grid that can be carried out: cases say what is otherwise."""
 
 
@@ -124,7 +123,7 @@ def python(expression: str) -> tuple[int, str]:
     return 0, ""
 
 
-DOORS: dict[str, Callable[[Any], tuple[int, str]]] = {
+DOORS = {
     "grid": grid,
     "profile": profile,
     "command": command,

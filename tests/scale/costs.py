@@ -37,7 +37,7 @@ register_optimizer_step_post_hook(stepped)
 from vitinit.runners.cli.main import main
 main()"""
 MODEL = 'import timm, torch; model = timm.create_model("vit_base_patch16_224"); '
-PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+PAIRS = {
     "plan smoke | import torch": ((*VITINIT, "plan", "smoke"), ("-c", "import torch")),
     "status of small | import torch": ((*VITINIT, "status", "small", "--results", REFERENCE), ("-c", "import torch")),
     "records() of all studies | json and pandas": (

@@ -26,7 +26,7 @@ OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.
 SEEDS = (0, 1, 2)
 SMALL = {"preset": "vit_tiny", "image_size": 32, "patch_size": 2}
 OWN = {**SMALL, "position": "learned", "pool": "token"}
-ROWS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+ROWS = {
     "rotation": (SMALL, {"solver": "rotation"}),
     "rotation, norm 5.43": (SMALL, {"solver": "rotation", "weight_norm": 5.43}),
     "gradient": (SMALL, {"solver": "gradient"}),

@@ -33,7 +33,7 @@ DTYPES = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LARGE = {"preset": "vit_tiny", "image_size": 32, "patch_size": 2}
 SMALL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RAND = {"hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1"}
-AUGMENTATIONS: dict[str, dict[str, Any]] = {
+AUGMENTATIONS = {
     "none": {},
     "flip, RandAugment": RAND,
     "flip, RandAugment, mixup, cutmix, erasing": {**RAND, "mixup": 0.8, "cutmix": 1.0, "random_erasing": 0.25},
