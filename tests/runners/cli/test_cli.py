@@ -14,7 +14,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.records import store
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, guarded
 from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.cli import __main__ as entry
@@ -117,6 +117,16 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark_and_a_minus_st
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert "??? -Größe" in done.stdout.decode("latin-1")
+
+
+def test_output_that_nobody_reads_any_more_is_no_error(monkeypatch, capsys):
+    """As behind `| head`."""
+
+    def closed():
+        raise BrokenPipeError
+
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    assert (guarded(closed), capsys.readouterr().err) == (1, "")
 
 
 def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
