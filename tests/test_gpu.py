@@ -1,18 +1,21 @@
 """Training and loaders on a pretended GPU: one device, its generators, and no step that waits for it."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from tests.pretended_gpu import GPU, Refused, Stream, pretended_gpu
+from tests.runners import small_run
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec, Recipe
+from vitinit.benchmark.spec import AugmentationSpec, DatasetSpec
 from vitinit.runners.basics.setting import Execution, Stop
 from vitinit.runners.loaders.base import FullSizeLoader, Loader, ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
@@ -100,8 +103,7 @@ def trained(
     return fingerprint(training.model), [row.train_loss for row in training.history]
 
 
-def recipe(**fields):
-    return Recipe(**{"name": "test", "epochs": 2, "batch_size": 8, "lr": 1e-3, **fields})
+recipe = partial(small_run.recipe, epochs=2)
 
 
 def preset(name, **fields):

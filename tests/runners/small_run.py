@@ -27,6 +27,10 @@ def spec(**changes) -> RunSpec:
     return RunSpec(**{**values, **changes})
 
 
+def recipe(**fields) -> Recipe:
+    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 8, "lr": 1e-3, **fields})
+
+
 def altered(record: RunRecord, **changes) -> RunRecord:
     """Another record of the same study, as if it had been read from a file."""
     content = {**json.loads(record.model_dump_json()), **changes}

@@ -10,15 +10,11 @@ from timm.data.random_erasing import RandomErasing
 from timm.loss import SoftTargetCrossEntropy
 from torch.nn import functional as F
 
-from vitinit.benchmark.spec import Recipe
+from tests.runners.small_run import recipe
 from vitinit.initializers.streams import derive
 from vitinit.runners.augmentation.mixing import erase, mix
 
 CLASSES = 5
-
-
-def recipe(**fields):
-    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 8, "lr": 1e-3, **fields})
 
 
 @pytest.fixture

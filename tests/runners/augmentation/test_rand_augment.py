@@ -5,6 +5,7 @@ both signs and both interpolations.
 """
 
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from timm.data import auto_augment
 
 from tests.benchmark.test_augmentations import changed, made, one_by_one
 from tests.miniature import pieces
+from tests.runners import small_run
 from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations.operations import image_operations
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
-from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
 from vitinit.runners.augmentation.mixing import crop_and_flip
 from vitinit.runners.loaders.base import make_loader
@@ -96,8 +97,7 @@ def data(photographs):
     return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", images.shape[-1])
 
 
-def recipe(**fields):
-    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 48, "lr": 1e-3, **fields})
+recipe = partial(small_run.recipe, batch_size=48)
 
 
 @pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in DEVICES), ("cpu", 3)])

@@ -3,6 +3,7 @@
 import itertools
 import shutil
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import torch
 from PIL import Image
 
 from tests.processes import until
+from tests.runners import small_run
 from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.image_files.beton import load_beton, prepare_beton
-from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.training.distributed import World
@@ -33,8 +35,7 @@ EVERYTHING = {
 }
 
 
-def recipe(**fields):
-    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, **fields})
+recipe = partial(small_run.recipe, batch_size=100)
 
 
 def prepare(spec, image_size, data_dir):

@@ -3,13 +3,15 @@
 import random
 import shutil
 import threading
+from functools import partial
 
 import pytest
 import torch
 from timm.data import create_transform
 
+from tests.runners import small_run
 from vitinit.benchmark.datasets.registry import load
-from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import derive
 from vitinit.runners.loaders.base import make_loader
@@ -28,8 +30,7 @@ EVERYTHING = {
 }
 
 
-def recipe(**fields):
-    return Recipe(**{"name": "test", "epochs": 1, "batch_size": 100, "lr": 1e-3, "crop_pct": 0.9, **fields})
+recipe = partial(small_run.recipe, batch_size=100, crop_pct=0.9)
 
 
 def opened(folder, size=SIZE):
