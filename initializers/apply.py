@@ -64,14 +64,12 @@ def apply_in_turn(
             )
         changed.append(changed_by(initializer, model, before, after))
         before = after
-        shared: dict[nn.Parameter, list[str]] = {}
-        for path, parameter in model.named_parameters(remove_duplicate=False):
-            shared.setdefault(parameter, []).append(path)
-        for paths in shared.values() if initializer.kind == "method" else ():
-            if len(paths) > 1 and not set(paths).isdisjoint(changed[-1]):
+        first = {parameter: name for name, parameter in model.named_parameters()}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            if initializer.kind == "method" and name != first[parameter] and first[parameter] in changed[-1]:
                 raise VitinitError(
-                    f"{initializer.described} would set {paths[0]!r}, which {', '.join(map(repr, paths[1:]))} shares: "
-                    "it is made for layers with parameters of their own"
+                    f"{initializer.described} would set {first[parameter]!r}, which {name!r} shares: it is made for "
+                    "layers with parameters of their own"
                 )
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))

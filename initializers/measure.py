@@ -14,7 +14,7 @@ See = Callable[[Tensor, Tensor, int], None]
 
 
 class Softmaxes(TorchFunctionMode):
-    """Context in which every softmax of this thread is shown, also that of fused attention without a causal mask.
+    """Context in which every softmax of this thread is shown, also that of fused attention.
 
     With a mode of this kind PyTorch leaves out the fast path of `nn.MultiheadAttention`, which shows none.
     """
@@ -28,9 +28,10 @@ class Softmaxes(TorchFunctionMode):
         named = kwargs or {}
         out = func(*args, **named)
         if func in SOFTMAX:
-            dim = named["dim"] if "dim" in named else args[1]
-            logits = args[0] if args else named["input"]
-            self.see(logits.detach(), out.detach(), dim % logits.ndim - logits.ndim)
+            given = {**dict(zip(("input", "dim"), args, strict=False)), **named}
+            logits, dim = given["input"], given.get("dim")
+            if dim is not None:  # which PyTorch then guesses
+                self.see(logits.detach(), out.detach(), dim % logits.ndim - logits.ndim)
         elif func is F.scaled_dot_product_attention:
             self._fused(*args, **named)
         elif func is F.multi_head_attention_forward:
@@ -45,13 +46,18 @@ class Softmaxes(TorchFunctionMode):
         self,
         query: Tensor,
         key: Tensor,
-        _: Tensor,
+        value: Tensor,
         attn_mask: Tensor | None = None,
-        *__: Any,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
         scale: float | None = None,
-        **___: Any,
+        enable_gqa: bool = False,
     ) -> None:
-        logits = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if enable_gqa:
+            key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+        logits = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+        if is_causal:
+            attn_mask = torch.ones_like(logits, dtype=torch.bool).tril()
         if attn_mask is not None:
             free = attn_mask.dtype == torch.bool
             logits = logits.masked_fill(~attn_mask, -torch.inf) if free else logits + attn_mask

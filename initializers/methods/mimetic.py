@@ -73,7 +73,7 @@ class Mimetic(Initializer):
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Overwrite W_q, W_k, W_v and W_proj of every attention layer, or one half of them."""
-        with one_thread(), ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool, one_thread():
             for layer in attention_layers(model):
                 if self.mlp_mean:
                     next(iter(layer.mlp.values())).weight.add_(self.mlp_mean)

@@ -204,7 +204,6 @@ HEALTHY = {
     "query at zero": lambda model: vitinit.initialize(model, "zero_query"),
     "only the head is trained": lambda model: (model.requires_grad_(False), model.head.requires_grad_()),
     "fixed positions": lambda model: model.pos_embed.requires_grad_(False),
-    "mimetic": lambda model: vitinit.initialize(model, "mimetic", base="trunc_normal"),
     "impulse": lambda model: vitinit.initialize(model, "impulse", base="trunc_normal"),
     "blocks called by name": lambda model: setattr(model, "blocks", ByName(*model.blocks)),
     "no classifier": lambda model: (model.reset_classifier(0), model.norm.weight.data.mul_(9)),

@@ -12,6 +12,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run, offset_maps
 from vitinit.initializers.diagnostics import each_attention, measured, nonlocality
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.report import InitReport
 
 
@@ -40,6 +41,14 @@ def test_attention_that_the_model_never_calls_is_named():
     m.blocks[1].forward = lambda x: x
     with pytest.raises(VitinitError, match=r"attention 'blocks.1.attn' is not called in a forward pass of"):
         measured(m, images(3))
+
+
+def test_fused_attention_is_shown_with_its_causal_mask_and_with_keys_that_heads_share() -> None:
+    query, maps = torch.randn(1, 4, 5, 8), list[Tensor]()
+    given = {"key": query[:, :2], "value": torch.eye(5).expand(1, 2, 5, 5), "is_causal": True, "enable_gqa": True}
+    with Softmaxes(lambda _, attention, dim: maps.append(attention)):
+        maps.append(F.scaled_dot_product_attention(query, **given))
+    torch.testing.assert_close(*maps)
 
 
 @pytest.mark.parametrize(("rows", "columns", "r"), [(4, 3, 2), (3, 4, 2), (6, 5, 3)])

@@ -83,7 +83,6 @@ def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_t
         ({"query": adapters.Part("to_q")}, "'to_q' leads to no parameter of Own"),
         ({"value": adapters.fused("to_q.weight", "", 5)[2]}, "W_q, W_k and W_v in Own have 48, 48 and 9.6 rows"),
         ({"value": adapters.Part("few")}, "have 48, 48 and 24 rows, W_proj takes 48, and 'n_heads' is 4"),
-        ({"query": adapters.Part("few")}, "W_q, W_k and W_v in Own have 24, 48 and 48 rows, W_proj takes 48"),
     ],
 )
 def test_what_is_wrong_in_an_adapter_is_one_line(wrong, why):

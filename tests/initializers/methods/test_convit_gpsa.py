@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-import zoo
-from small_models import CONVIT, applied, model, refused
+from small_models import CONVIT, applied, model
 from timm.models.convit import GPSA
 
 import vitinit
@@ -49,10 +48,3 @@ def test_switches_of_table_3_change_and_freeze_what_they_name_and_nothing_else(s
     assert {change.name for change in report.changes} == {"cls_token", *changed}
     assert set(report.untrained) == untrained
     assert m.blocks[1].attn.gating_param.any() != ("gate" in switches)
-
-
-def test_neighbours_are_counted_as_in_a_square_so_that_other_images_are_refused():
-    wide = zoo.timm("convit.ConVit", **{**zoo.SMALL, "img_size": (32, 64), "embed_dim": 12})()
-    for method in ("convit_gpsa", "impulse"):
-        refused(wide, "takes its tokens for a square, and these are 4 x 8$", method, base="trunc_normal")
-    vitinit.initialize(wide, "mimetic", base="trunc_normal")
