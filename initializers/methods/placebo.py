@@ -91,17 +91,17 @@ class Placebo(Initializer):
         before, views = fingerprints(model), [fingerprint(weight.view) for weight in _weights(model)]
         aim = self.method.apply(model, generator, job)
         changed_by(self.method, model, before, fingerprints(model))
-        both = zip(views, _weights(model), strict=True)
-        weights = [weight for view, weight in both if fingerprint(weight.view) != view]
+        pairs = zip(views, _weights(model), strict=True)
+        weights = [weight for view, weight in pairs if fingerprint(weight.view) != view]
         of_method = [weight.view.clone() for weight in weights]
         entropy_L = measured(model, images_BCHW).entropy if images_BCHW is not None else []
 
-        treat, word = TREATMENTS.get(self.keep, (_gaussian, "gaussian"))
         with one_thread():
             for weight in weights:
                 value_HXX = weight.view.flatten(2).cpu().double()
-                weight.view.copy_(treat(value_HXX, weight.part, generator).view(weight.view.shape))
+                weight.view.copy_(_treated(self.keep, value_HXX, weight.part, generator).view(weight.view.shape))
         if all(torch.equal(weight.view, old) for weight, old in zip(weights, of_method, strict=True)):
+            word = {"spectrum": "rotated", "entries": "shuffled"}.get(self.keep, "gaussian")
             raise VitinitError(
                 f"method 'placebo': what {self.of['name']!r} sets in {type(model).__name__} stays as it is when it is "
                 f"{word}, which would be no control"
@@ -140,28 +140,23 @@ def _weights(model: nn.Module) -> list[_Weight]:
     return weights
 
 
-def _rotated(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
-    """Rotate W_q and W_k from the right, each head by a matrix of its own; all else by one, W_proj from the left."""
+def _treated(keep: str, value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
+    """Return a weight without its pattern.
+
+    W_q and W_k are rotated from the right, each head by a matrix of its own; all else by one, W_proj from the left.
+    """
     heads, rows, columns = value_HXX.shape
-    size, count = rows if part == "proj" else columns, heads if part in ("query", "key") else 1
-    empty_CXX = torch.empty(count, size, size, dtype=torch.float64)
-    turns_CXX = torch.stack([nn.init.orthogonal_(empty_XX, generator=generator) for empty_XX in empty_CXX])
-    return turns_CXX[0] @ value_HXX if part == "proj" else value_HXX @ turns_CXX
-
-
-def _gaussian(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
+    if keep == "spectrum":
+        size, count = rows if part == "proj" else columns, heads if part in ("query", "key") else 1
+        empty_CXX = torch.empty(count, size, size, dtype=torch.float64)
+        turns_CXX = torch.stack([nn.init.orthogonal_(empty_XX, generator=generator) for empty_XX in empty_CXX])
+        return turns_CXX[0] @ value_HXX if part == "proj" else value_HXX @ turns_CXX
+    if keep == "entries":
+        order_HE = torch.rand(heads, rows * columns, dtype=torch.float64, generator=generator).argsort(1)
+        return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
     noise_HXX = torch.randn(value_HXX.shape, dtype=torch.float64, generator=generator)
     norm_H11, noise_norm_H11 = (matrix.norm(dim=(1, 2), keepdim=True) for matrix in (value_HXX, noise_HXX))
     return noise_HXX * (norm_H11 / noise_norm_H11)
-
-
-def _shuffled(value_HXX: Tensor, part: str, generator: Generator) -> Tensor:
-    order_HE = torch.rand(len(value_HXX), value_HXX[0].numel(), dtype=torch.float64, generator=generator).argsort(1)
-    return value_HXX.flatten(1).gather(1, order_HE).view(value_HXX.shape)
-
-
-TREATMENTS = {"spectrum": (_rotated, "rotated"), "entries": (_shuffled, "shuffled")}
-"""Treatment of a weight and the word for it, by what is kept; for the others it is drawn from a Gaussian."""
 
 
 def _match(model: nn.Module, images_BCHW: Tensor, entropy_L: list[Tensor], weights: list[_Weight]) -> None:
