@@ -67,7 +67,7 @@ class Report:
         called += [] if self.layer_scale is None else [f"layer scales: {self.layer_scale:g}"]
         changed = [change.name for change in self.changes]
         where = f": {changed[0]} to {changed[-1]}" if changed else ""
-        aim = "no attention maps"
+        aim = "none: nothing here aims at attention maps"
         if self.attention_on_target is not None:
             share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
             aim = f"{share} (uniform: {self.uniform:.3f})"

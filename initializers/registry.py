@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
-from vitinit.initializers.errors import VitinitError, explain, unknown_name
+from vitinit.initializers.errors import VitinitError, brief, explain, unknown_name
 from vitinit.initializers.plugins import INITIALIZERS, Registry, concrete, load
 from vitinit.initializers.transaction import named_tensors
 
@@ -71,11 +71,13 @@ class Parameters(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _no_boolean_as_number(cls, given: Any, build: Callable[[Any], Any]) -> Any:
+    def _as_written(cls, given: Any, build: Callable[[Any], Any]) -> Any:
+        """Refuse text for a number, and a boolean for a number or the other way round, which pydantic converts."""
         built = build(given)
         for name, value in dict(given).items():
-            if isinstance(value, bool) and getattr(built, name) is not value:
-                raise ValueError(f"{name} must be a number, not true or false")
+            number, boolean = isinstance(getattr(built, name), int | float), isinstance(getattr(built, name), bool)
+            if number and (isinstance(value, str) or isinstance(value, bool) != boolean):
+                raise ValueError(f"{name} must be {'true or false' if boolean else 'a number'}, not {brief(value)}")
         return built
 
 

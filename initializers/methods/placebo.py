@@ -68,6 +68,9 @@ class Placebo(Initializer):
             raise ValueError("a placebo is made of a method, not of another placebo")
         return {"name": named["name"], **inner.model_dump(mode="json")}
 
+    def __str__(self) -> str:
+        return f"placebo(of={self.method}, keep={self.keep!r})"
+
     @property
     def method(self) -> Initializer:
         """The method that it is a placebo of."""
