@@ -43,8 +43,8 @@ def test_attention_that_the_model_never_calls_is_named():
         measured(m, images(3))
 
 
-def test_fused_attention_is_shown_with_its_causal_mask_and_with_keys_that_heads_share() -> None:
-    query, maps = torch.randn(1, 4, 5, 8), list[Tensor]()
+def test_fused_attention_is_shown_with_its_causal_mask_and_with_keys_that_heads_share():
+    query, maps = torch.randn(1, 4, 5, 8), []
     given = {"key": query[:, :2], "value": torch.eye(5).expand(1, 2, 5, 5), "is_causal": True, "enable_gqa": True}
     with Softmaxes(lambda _, attention, dim: maps.append(attention)):
         maps.append(F.scaled_dot_product_attention(query, **given))
