@@ -1,19 +1,17 @@
 """Two real photographs, and pieces of them."""
 
-from typing import Any
-
 import numpy as np
 from PIL import Image
 
 
-def real_photographs() -> list[Image.Image]:
+def real_photographs():
     """The two that scikit-learn brings."""
     from sklearn.datasets import load_sample_images
 
     return [Image.fromarray(array) for array in load_sample_images().images]
 
 
-def pieces(count: int) -> Any:
+def pieces(count):
     """Cut pieces of the photographs, coarse and fine; uint8, N x 3 x 32 x 32."""
     import torch
 

@@ -5,10 +5,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitinit.benchmark.models.build import CLASSES, IMAGES, without_values
-from vitinit.benchmark.models.registry import BaseModelSpec
 
 
-def operations(spec: BaseModelSpec) -> float:
+def operations(spec):
     """Return those of one image in a forward pass of a few: two for a multiplication and its addition."""
     images_BCHW = torch.zeros(IMAGES, 3, spec.image_size, spec.image_size, device="meta")
     # attention as plain products: some versions of torch do not count those of the fused kernels

@@ -1,9 +1,6 @@
 """Random images, also in the file that FFCV reads."""
 
-from pathlib import Path
-
 import torch
-from torch import Tensor
 
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.image_files.beton import write_beton
@@ -12,11 +9,11 @@ FFCV_IMAGES = 10_000
 CLASSES = 10
 
 
-def random_data(count: int, size: int) -> Data:
+def random_data(count, size):
     """Noise, with labels."""
     generator = torch.Generator().manual_seed(0)
 
-    def integers(limit: int, *shape: int) -> Tensor:
+    def integers(limit, *shape):
         return torch.randint(limit, shape, generator=generator, dtype=torch.uint8)
 
     train_split = Split(integers(256, count, 3, size, size), integers(CLASSES, count).long())
@@ -24,7 +21,7 @@ def random_data(count: int, size: int) -> Data:
     return Data(train_split, test_split, tuple("0123456789"), (0.5,) * 3, (0.25,) * 3, "", size)
 
 
-def beton(data: Data, folder: Path) -> Data:
+def beton(data, folder):
     """The same images, for FFCV; of the training images only some."""
     kept = data.train.images[:FFCV_IMAGES].permute(0, 2, 3, 1).contiguous().numpy()
     images = [*kept, *data.held_out.images.permute(0, 2, 3, 1).contiguous().numpy()]

@@ -3,7 +3,6 @@
 import json
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from scipy import stats
@@ -12,23 +11,23 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results/reference"
 
 
-def text(value: float) -> str:
+def text(value):
     return f"{value:.1f}".replace("-", "−")
 
 
-def limits(differences: pd.Series) -> tuple[float, float]:
+def limits(differences):
     """The 95 % interval (Student's t)."""
     low, high = stats.t.interval(0.95, len(differences) - 1, differences.mean(), stats.sem(differences))
     return low, high
 
 
-def interval(differences: pd.Series) -> str:
+def interval(differences):
     """Mean and 95 % interval of paired differences, as the README writes them."""
     low, high = limits(differences)
     return f"{text(differences.mean())} [{text(low)}, {text(high)}]"
 
 
-def shows(differences: pd.Series) -> bool:
+def shows(differences):
     """Return True where the interval excludes 0."""
     low, high = limits(differences)
     return low > 0 or high < 0
@@ -37,7 +36,7 @@ def shows(differences: pd.Series) -> bool:
 class Study:
     """The finished runs of one study, a line each."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         outcomes = [json.loads(path.read_bytes()) for path in sorted((REFERENCE / name).glob("*.json"))]
         records = [outcome for outcome in outcomes if outcome["status"] == "done"]
         specs = [record["spec"] for record in records]
@@ -52,7 +51,7 @@ class Study:
         )
         self.seeds = sorted(self.runs["seed"].unique())
 
-    def top1(self, row: str, **where: Any) -> pd.Series:
+    def top1(self, row, **where):
         """After the last epoch, by seed, of the runs of one cell."""
         chosen = self.runs[self.runs["row"] == row]
         for name, value in where.items():
@@ -60,10 +59,10 @@ class Study:
         assert sorted(chosen["seed"]) == self.seeds, (row, where)
         return chosen.set_index("seed")["top1"].sort_index()
 
-    def gain(self, row: str, over: str, **where: Any) -> pd.Series:
+    def gain(self, row, over, **where):
         return self.top1(row, **where) - self.top1(over, **where)
 
-    def spec(self, path: str) -> Any:
+    def spec(self, path):
         """The one value that a field of the spec, as `recipe.epochs`, has in all runs."""
         found = [reduce(lambda part, name: part[name], path.split("."), run["spec"]) for run in self.runs["record"]]
         assert all(value == found[0] for value in found), path

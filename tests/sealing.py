@@ -2,10 +2,9 @@
 
 import hashlib
 import json
-from typing import Any
 
 
-def sealed(content: dict[str, Any]) -> bytes:
+def sealed(content):
     """The file that would hold this JSON if a run had written it."""
     above = json.dumps(content, indent=1).removesuffix("\n}").encode()
     return above + b',\n "digest": "' + hashlib.blake2b(above, digest_size=16).hexdigest().encode() + b'"\n}\n'

@@ -1,16 +1,12 @@
 """Synthetic records of runs on masks, built through the project's own models."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from tests.analysis.synthetic_records import done
 from vitinit.benchmark.records.record import RunRecord
 
 
-def history(
-    scores: Sequence[float], metric: str = "miou", on: str = "test", also: dict[str, Any] | None = None
-) -> list[dict[str, Any]]:
+def history(scores, metric="miou", on="test", also=None):
     """Epochs measured at this."""
     return [
         {"epoch": number, "lr": 1e-3, "train_loss": 1.0, f"{on}_loss": 1.0, f"{on}_{metric}": score, "seconds": 1.0}
@@ -19,7 +15,7 @@ def history(
     ]
 
 
-def dense(row: str, miou: Sequence[float], on: str = "test", **which: Any) -> RunRecord:
+def dense(row, miou, on="test", **which):
     """A finished run on `shapes` whose history has these mean IoUs."""
     content = json.loads(done(row, [0.0] * len(miou), dataset="shapes", study="masks", **which).model_dump_json())
     content["history"] = history(miou, on=on)

@@ -1,8 +1,7 @@
 """Synthetic records, built through the project's own models."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,15 +15,15 @@ WRITTEN = "2025-01-01T00:00:00Z"
 
 
 def spec(
-    row: str,
-    dataset: str = "cifar10",
-    seed: int = 0,
-    epochs: int = 3,
-    train_size: int | None = None,
-    params: dict[str, Any] | None = None,
-    paper: bool = False,
-    **fields: Any,
-) -> RunSpec:
+    row,
+    dataset="cifar10",
+    seed=0,
+    epochs=3,
+    train_size=None,
+    params=None,
+    paper=False,
+    **fields,
+):
     """A run of a row; `params` are more of its method's, `fields` are others of the model.
 
     With `paper` it has the model and the epochs of arXiv 2404.01139's Table 2, of which only the last is evaluated.
@@ -53,15 +52,15 @@ def spec(
 
 
 def done(
-    row: str,
-    top1: Sequence[float] = (30.0, 40.0, 50.0),
+    row,
+    top1=(30.0, 40.0, 50.0),
     *,
-    study: str = "small",
-    label: str | None = None,
-    images: tuple[int, int] | None = None,
-    environment: dict[str, Any] | None = None,
-    **which: Any,
-) -> RunRecord:
+    study="small",
+    label=None,
+    images=None,
+    environment=None,
+    **which,
+):
     """A finished run whose history has these test accuracies, rounded to whole images; `label` renames the row.
 
     It has seen so many training and test images, by default all.
@@ -94,29 +93,27 @@ def done(
     )
 
 
-def outcome(run: RunSpec, study: str, row: str) -> dict[str, Any]:
+def outcome(run, study, row):
     """Fields of every record of a run."""
     return {"run_id": run.run_id, "study": study, "row": row, "spec": run, "written": WRITTEN}
 
 
-def failed(
-    row: str, message: str = "out of memory\nsecond line", *, study: str = "small", label: str = "", **which: Any
-) -> FailureRecord:
+def failed(row, message="out of memory\nsecond line", *, study="small", label="", **which):
     why = {"error": "RuntimeError", "message": message, "traceback": "", "execution": {}, "environment": {}}
     return FailureRecord.model_validate({**outcome(spec(row, **which), study, label or row), **why})
 
 
-def skipped(row: str, reason: str = "no images here", *, study: str = "small", **which: Any) -> SkipRecord:
+def skipped(row, reason="no images here", *, study="small", **which):
     return SkipRecord(**outcome(spec(row, **which), study, row), reason=reason)
 
 
-def write(root: Path, *outcomes: RunRecord | FailureRecord | SkipRecord) -> Path:
+def write(root, *outcomes):
     for each in outcomes:
         Store(root).write(each)
     return root
 
 
-def several(root: Path, values: Mapping[str, Iterable[float | Sequence[float]]], **which: Any) -> Path:
+def several(root, values, **which):
     """One run a row and seed: its accuracy, or that of each epoch."""
     for row, tops in values.items():
         for seed, top1 in enumerate(tops):
@@ -124,20 +121,20 @@ def several(root: Path, values: Mapping[str, Iterable[float | Sequence[float]]],
     return root
 
 
-def with_metrics(record: RunRecord, **metrics: float) -> RunRecord:
+def with_metrics(record, **metrics):
     """The same with these after each epoch: a calibration error, of which less is better, say."""
     history = [epoch.model_copy(update={"metrics": metrics}) for epoch in record.history]
     return record.model_copy(update={"history": history})
 
 
-def respecified(record: RunRecord, **fields: dict[str, Any]) -> RunRecord:
+def respecified(record, **fields):
     """The same run with other fields of its model, recipe or dataset."""
     parts = {part: getattr(record.spec, part).model_copy(update=new) for part, new in fields.items()}
     run = record.spec.model_copy(update=parts)
     return record.model_copy(update={"spec": run, "run_id": run.run_id})
 
 
-def validated(record: RunRecord) -> RunRecord:
+def validated(record):
     """The same run evaluated on 2,000 validation images in place of the test split."""
     record = respecified(record, dataset={"val_size": 2000, "evaluate_on": "val"})
     history = [

@@ -30,12 +30,12 @@ NO_PROCESSOR = Path("/no/processor")
 """File that describes the processor: no record is of the same one."""
 
 
-def settings() -> dict[str, str]:
+def settings():
     """Return the variables of a transcript."""
     return {"PATH": programs(), "COLUMNS": "80", "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
+def call(line, out, err):
     """Run a command of ours in this process; return its exit code."""
     words = shlex.split(line)
     with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
@@ -53,7 +53,7 @@ def call(line: str, out: io.StringIO, err: io.StringIO) -> int:
     return 0
 
 
-def answer(command: str) -> str:
+def answer(command):
     """Return the output of a command, and its exit code: ours runs in this process, up to a pipe, others in a shell."""
     assigned, line = re.fullmatch(r"((?:[A-Z_]+=\S+ )*)(.*)", command).groups()  # type: ignore[union-attr]
     if not line.startswith(("vitinit", "python -m")) or ">" in line:
@@ -66,7 +66,7 @@ def answer(command: str) -> str:
     return shell(f"{pipe or 'cat'}; exit {code}", printed.getvalue())
 
 
-def shell(command: str, given: str = "") -> str:
+def shell(command, given=""):
     """Return the output of a shell, and its exit code."""
     done = subprocess.run(
         command.encode(),
@@ -80,7 +80,7 @@ def shell(command: str, given: str = "") -> str:
     return f"{done.stdout}exit {done.returncode}\n"
 
 
-def transcript(before: str) -> str:
+def transcript(before):
     """Return what a terminal shows now of the commands of a transcript."""
     commands = [line[2:] for line in before.splitlines() if line.startswith("$ ")]
     with tempfile.TemporaryDirectory(dir=os.environ[FOLDER]) as name:  # lines are folded by the length of a path
@@ -98,7 +98,7 @@ def transcript(before: str) -> str:
     return re.sub(r"\x1b\[[\d;]*m| +$", "", shown, flags=re.MULTILINE)
 
 
-def main() -> None:
+def main():
     """Make transcripts anew: those that are named, or all."""
     environment.CPUINFO = NO_PROCESSOR
     _, write, *names = sys.argv

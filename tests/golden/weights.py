@@ -13,16 +13,14 @@ import json
 import pydoc
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import timm
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import vitinit
 from tests.golden.cli import answer
@@ -35,7 +33,7 @@ TOLERANCE = 1e-3
 State = dict[str, Tensor]
 
 
-def build(described: dict[str, Any]) -> nn.Module:
+def build(described):
     """Build a model without pretrained weights; with `sincos`, the benchmark's position embedding."""
     fields = dict(described)
     name, sincos = fields.pop("name"), fields.pop("sincos", None)
@@ -49,7 +47,7 @@ def build(described: dict[str, Any]) -> nn.Module:
     return model
 
 
-def initialized(described: dict[str, Any], base: Any, method: Any, seed: int) -> tuple[int, State]:
+def initialized(described, base, method, seed):
     """Initialise a new model; return the number of untrained tensors and the state."""
     model = build(described)
     images_BCHW = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -57,7 +55,7 @@ def initialized(described: dict[str, Any], base: Any, method: Any, seed: int) ->
     return len(report.untrained), model.state_dict()
 
 
-def run(grid: dict[str, Any]) -> dict[str, State]:
+def run(grid):
     """Run a grid; return the state that each run kept, by row and seed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -70,7 +68,7 @@ def run(grid: dict[str, Any]) -> dict[str, State]:
         return {f"{run.row} {run.seed}": torch.load(kept / f"{run.run_id}.pt") for run in runs.itertuples()}
 
 
-def fingerprint(untrained: int, state: State) -> list[float]:
+def fingerprint(untrained, state):
     """Sum over all tensors; see the module."""
     norms = projections = 0.0
     for name, value in sorted(state.items()):
@@ -84,7 +82,7 @@ def fingerprint(untrained: int, state: State) -> list[float]:
     return [untrained, round(norms, 5), round(projections, 5)]
 
 
-def states(model: str) -> Iterator[tuple[str, int, State]]:
+def states(model):
     """Yield the name, the number of untrained tensors and the state of each case of a model, or of each run."""
     if model == RUNS:
         for name, state in run(GOLDEN["grid"]).items():
@@ -94,7 +92,7 @@ def states(model: str) -> Iterator[tuple[str, int, State]]:
             yield f"{model}: {base}, {method}, {seed}", *initialized(GOLDEN["models"][model], base, method, seed)
 
 
-def differences(model: str) -> list[str]:
+def differences(model):
     """Name each case or run whose fingerprint is another."""
     known = {name: found for name, found in GOLDEN["fingerprints"].items() if name.startswith(f"{model}: ")}
     lines = []
@@ -106,7 +104,7 @@ def differences(model: str) -> list[str]:
     return lines + [f"{name}: is gone" for name in known]
 
 
-def main() -> None:
+def main():
     """Compute all anew."""
     assert sys.argv[1:] == ["--write"], "pytest tests/golden compares"
     torch.set_num_threads(1)
@@ -114,7 +112,7 @@ def main() -> None:
     FILE.write_text(written(GOLDEN))
 
 
-def written(golden: dict[str, Any]) -> str:
+def written(golden):
     """Return JSON with a line for each case and fingerprint."""
     head, last, tail = json.dumps(golden).replace('], ["', '],\n["').partition('"fingerprints": {')
     for key in golden:

@@ -4,19 +4,15 @@ import importlib
 import math
 import random
 import zlib
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
 
 import vitinit
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.models.convit import ConViT
-from vitinit.benchmark.models.registry import ModelSpec
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry
@@ -45,36 +41,36 @@ TINY = ViT(image_size=32, patch_size=2, width=192, depth=1, heads=3)
 """ViT-T with patch 2 at 32 px as in arXiv 2404.01139: 256 tokens, 3 heads of 64; one layer of its twelve."""
 
 
-def model(spec: ModelSpec = VIT, seed: int = 0, **changes: Any) -> Any:
+def model(spec=VIT, seed=0, **changes):
     """A model whose own construction draws from a global seed, evaluated without dropout."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return build_model(model_spec({**spec.model_dump(), **changes}), CLASSES).eval()
 
 
-def streams(seed: int) -> Callable[[str], torch.Generator]:
+def streams(seed):
     return lambda name: torch.Generator().manual_seed(zlib.crc32(f"{seed}/{name}".encode()))
 
 
-def generator(seed: int = 0) -> torch.Generator:
+def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def state(m: nn.Module) -> dict[str, Tensor]:
+def state(m):
     return {name: value.detach().clone() for name, value in m.state_dict().items()}
 
 
-def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> set[str]:
+def differing(a, b):
     """Names whose bits differ; of a parameter that nothing has set yet some may mean NaN, which equals nothing."""
 
-    def bits(tensor: Tensor) -> Tensor:
+    def bits(tensor):
         return tensor.contiguous().flatten().view(torch.uint8)
 
     assert a.keys() == b.keys()
     return {name for name in a if not torch.equal(bits(a[name]), bits(b[name]))}
 
 
-def facts(m: nn.Module) -> list[Any]:
+def facts(m):
     """All of a model but its numbers: the objects, where they lie, what is trained, modes, gradients, hooks."""
     tensors = [
         (name, id(tensor), tensor.data_ptr(), tensor.dtype)
@@ -85,26 +81,26 @@ def facts(m: nn.Module) -> list[Any]:
     return [tensors, trained, hooks, [(id(module), module.training) for module in m.modules()]]
 
 
-def global_state() -> list[Any]:
+def global_state():
     """State of the process that code may change: random generators, the default type, whether gradients are kept."""
     drawn = [torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()]
     return [*drawn, torch.get_default_dtype(), torch.is_grad_enabled()]
 
 
-def applied(m: Any, name: str, seed: int = 0, **params: Any) -> Any:
+def applied(m, name, seed=0, **params):
     """The model, after a base or a method."""
     with torch.no_grad():
         registry.build(name, params).apply(m, generator(seed), JOB)
     return m
 
 
-def tiny(**more: Any) -> Any:
+def tiny(**more):
     """A ViT of timm, as a user makes it."""
     sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 3}
     return importlib.import_module("timm.models").VisionTransformer(**{**sizes, **more})
 
 
-def refused(m: nn.Module, says: str, method: Any = None, **asked: Any) -> None:
+def refused(m, says, method=None, **asked):
     """`vitinit.initialize` refuses in one line, and the model stays as it is, bit for bit."""
     before = state(m)
     with pytest.raises(vitinit.VitinitError, match=says):
@@ -112,15 +108,15 @@ def refused(m: nn.Module, says: str, method: Any = None, **asked: Any) -> None:
     assert differing(before, state(m)) == set()
 
 
-def images(count: int = 2, size: int = 32, seed: int = 0) -> Tensor:
+def images(count=2, size=32, seed=0):
     return torch.randn(count, 3, size, size, generator=generator(seed))
 
 
-def f64(tensor: Tensor) -> np.ndarray:
+def f64(tensor):
     return tensor.detach().cpu().double().numpy()
 
 
-def layer_norm(x: np.ndarray, eps: float = 1e-5) -> np.ndarray:
+def layer_norm(x, eps=1e-5):
     """Zero mean and unit variance over the last axis."""
     centred = x - x.mean(-1, keepdims=True)
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
@@ -130,7 +126,7 @@ SIGMAS = 5.0
 """Allowed sampling errors; the seeds are fixed, so a test that passes once passes always."""
 
 
-def assert_uniform(values: np.ndarray, bound: float) -> None:
+def assert_uniform(values, bound):
     n, std = values.size, bound / math.sqrt(3)
     assert bound * (1 - 12 / n) <= np.abs(values).max() <= bound * (1 + 1e-6), "12/n: missed with probability e^-12"
     assert abs(values.mean()) <= SIGMAS * std / math.sqrt(n)
@@ -138,7 +134,7 @@ def assert_uniform(values: np.ndarray, bound: float) -> None:
     assert abs(values.std() - std) <= SIGMAS * std * math.sqrt(0.2 / n)
 
 
-def assert_normal(values: np.ndarray, std: float) -> None:
+def assert_normal(values, std):
     n = values.size
     assert abs(values.mean()) <= SIGMAS * std / math.sqrt(n)
     assert abs(values.std() - std) <= SIGMAS * std / math.sqrt(2 * n)
@@ -146,7 +142,7 @@ def assert_normal(values: np.ndarray, std: float) -> None:
     assert abs(within - 0.6827) <= SIGMAS * math.sqrt(0.6827 * 0.3173 / n)
 
 
-def qkv_rows(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def qkv_rows(m, layer=0):
     """W_q, W_k, W_v of a timm ViT layer, each heads x d x D, read off the fused weight by row numbers."""
     attn = m.blocks[layer].attn
     weight = f64(attn.qkv.weight)
@@ -154,7 +150,7 @@ def qkv_rows(m: Any, layer: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray
     return query, key, value
 
 
-def loop_targets(rows: int, columns: int, offsets: list[tuple[int, int]]) -> np.ndarray:
+def loop_targets(rows, columns, offsets):
     """H by explicit loops over tokens (2404.01139: no wrap, no padding, rows outside are zero)."""
     h = np.zeros((len(offsets), rows * columns, rows * columns))
     for head, (m, n) in enumerate(offsets):

@@ -1,6 +1,7 @@
 """`vitinit.check` on models made ill on purpose, on the same in health, and on untouched ones of many libraries."""
 
 import math
+import re
 from collections.abc import Callable
 from types import MethodType
 from typing import Any
@@ -145,7 +146,7 @@ ILL = {
     "head of std 0.65": (
         lambda m: normal(m.head.weight, 0.65),
         "loss-above-chance",
-        "head: loss 2.95, ln 10 = 2.3: logits have a standard deviation of 2.01",
+        "head: loss",
     ),
     "norm at zero": (
         weight("blocks.1.norm1.weight", torch.zero_),
@@ -155,21 +156,21 @@ ILL = {
     "sharp attention": (
         scaled(qk=40),
         "attention-too-sharp",
-        "blocks.0 and 3 more: standard deviation of a row of logits 17.4, above sqrt(2 ln 17) = 2.38",
+        "blocks.0 and 3 more: standard deviation of a row of logits",
     ),
     "W_q and W_k at zero": (query_and_key_at_zero, "attention-uniform", "blocks.2: all its"),
     "no residual": (alone, "tokens-alike", "blocks.2 and 1 more: mean cosine"),
     "growth": (
         scaled(mlp=300),
         "stream-grows",
-        "blocks.2 and 1 more: tokens are 14.8 times those before the first block (usual at 4 blocks: 2.8)",
+        "blocks.2 and 1 more: tokens are",
     ),
     "detached": (hooked("blocks.1.mlp", Tensor.detach), "unused", "blocks.1.norm2.weight and 5 more: the"),
     "positions not added": (positions_left_out, "unused", "pos_embed: the output"),
     "gradients times ten": (
         ten_times,
         "gradient-uneven",
-        "blocks.0.attn.qkv.weight and 3 more: gradient 5e+03, and 3 in blocks.3.attn.qkv.weight: over 200 times",
+        "blocks.0.attn.qkv.weight and 3 more: gradient",
     ),
     "softmax at the end": (hooked("head", lambda out: out.softmax(-1)), "softmax-in-model", "output: each"),
     "batch and tokens": (mixed, "batch-mixed", "output: the other"),
@@ -216,7 +217,7 @@ HEALTHY = {
 
 
 @pytest.mark.parametrize(("change", "key", "said"), ILL.values(), ids=ILL)
-def test_what_is_ill_is_found_with_its_numbers(change, key, said):
+def test_what_is_ill_is_found(change, key, said):
     model = sound()
     change(model)
     report = vitinit.check(model, images())
@@ -224,6 +225,34 @@ def test_what_is_ill_is_found_with_its_numbers(change, key, said):
     assert any(warning.startswith(said) for warning in warnings), report.findings
     assert not report.sound
     assert all(f"usually helps: {finding.mend}" in str(report) for finding in report.findings)
+
+
+def assert_numbers(model, key, *expected):
+    """Compare the first numbers of the warning, which have three digits or two."""
+    (warning, *_) = (finding for finding in vitinit.check(model, images()).findings if finding.key == key)
+    found = [float(number) for number in re.findall(r"(?<!\w)\d+\.?\d*(?:e[+-]\d+)?", warning.what)]
+    assert found[: len(expected)] == pytest.approx(expected, rel=0.06 if key == "gradient-uneven" else 6e-3)
+
+
+def test_the_numbers_of_warnings_are_those_of_plain_torch():
+    head, sharp, grown, uneven = (sound().eval() for _ in range(4))
+    normal(head.head.weight, 0.65)
+    logits, labels = head(images()), torch.randint(10, (8,), generator=stream(0, "check/labels"))
+    loss = F.cross_entropy(logits, labels).item()
+    assert_numbers(head, "loss-above-chance", loss, 10, math.log(10), logits.std(1).mean().item())
+    scaled(qk=15)(sharp)  # beyond, keys are taken for masked
+    x, attention = sharp._pos_embed(sharp.patch_embed(images())), sharp.blocks[0].attn
+    query, key, _ = attention.qkv(sharp.blocks[0].norm1(x)).unflatten(-1, (3, 4, 12)).permute(2, 0, 3, 1, 4)
+    rows = (query @ key.mT / 12**0.5).std(-1, correction=0)
+    deviation, limit = rows.mean((0, 2)).max().item(), math.sqrt(2 * math.log(17))
+    assert_numbers(sharp, "attention-too-sharp", deviation, 2, 17, limit)
+    scaled(mlp=300)(grown)
+    x = grown._pos_embed(grown.patch_embed(images()))
+    assert_numbers(grown, "stream-grows", (grown.blocks[:2](x).norm() / x.norm()).item(), 4, 2.8)
+    ten_times(uneven)
+    F.cross_entropy(uneven(images()), labels).backward()
+    norms = [block.attn.qkv.weight.grad.norm().item() for block in uneven.blocks]
+    assert_numbers(uneven, "gradient-uneven", norms[0])
 
 
 def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor():

@@ -12,7 +12,6 @@ import sys
 import tempfile
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import yaml
 from PIL import Image
@@ -29,14 +28,14 @@ SOUND = yaml.safe_load(FILES["sound.yaml"])
 """A grid that can be carried out: cases say what is otherwise."""
 
 
-def command(line: str) -> tuple[int, str]:
+def command(line):
     """Run one line of a shell."""
     error = io.StringIO()
     code = call(line, io.StringIO(), error)
     return code, error.getvalue().removesuffix("\n")
 
 
-def grid(changes: dict[str, Any] | str) -> tuple[int, str]:
+def grid(changes):
     """Plan a grid: its text, or what differs from `SOUND`; fields of the block by their own names."""
     if isinstance(changes, dict):
         content = copy.deepcopy(SOUND)
@@ -53,13 +52,13 @@ def grid(changes: dict[str, Any] | str) -> tuple[int, str]:
     return command("vitinit plan grid.yaml")
 
 
-def profile(text: str) -> tuple[int, str]:
+def profile(text):
     """Show what jobs of a profile would be."""
     Path("profile.yaml").write_text(text)
     return command("vitinit run smoke --dry-run --executor slurm --profile profile.yaml")
 
 
-def record(changes: dict[str, Any] | str) -> tuple[int, str]:
+def record(changes):
     """Check a folder with one record: its text, or what differs from a committed one, by path."""
     if isinstance(changes, dict):
         content = json.loads(RECORD.read_bytes())
@@ -75,7 +74,7 @@ def record(changes: dict[str, Any] | str) -> tuple[int, str]:
     return code, next(line for line in said.getvalue().splitlines() if line.startswith("invalid: "))
 
 
-def folder(files: dict[str, int | str]) -> tuple[int, str]:
+def folder(files):
     """Train on a folder of images: how many there are in each of its folders, or the text of a file."""
     for name, content in files.items():
         path = Path("images", name)
@@ -90,7 +89,7 @@ def folder(files: dict[str, int | str]) -> tuple[int, str]:
     return command("vitinit run images.yaml --device cpu --executor inline --set recipe.batch_size=2")
 
 
-def initialize(asked: dict[str, Any]) -> tuple[int, str]:
+def initialize(asked):
     """Initialise a model of the zoo, which stays as it is, bit for bit; `batch` is the shape of its images."""
     import torch
 
@@ -108,7 +107,7 @@ def initialize(asked: dict[str, Any]) -> tuple[int, str]:
     return 0, ""
 
 
-def python(expression: str) -> tuple[int, str]:
+def python(expression):
     """Evaluate a call of the package's own functions."""
     import torch
     from torch import nn
@@ -134,7 +133,7 @@ DOORS = {
 }
 
 
-def answer(door: str, given: Any) -> dict[str, Any]:
+def answer(door, given):
     """Try a door, from a folder with `FILES` and the committed records; `exit` is said where it is not 2."""
     argv, place = sys.argv, Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +159,7 @@ class _Dumper(yaml.SafeDumper):
     """Writes text of several lines as such."""
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _text(dumper, text):
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
 
 

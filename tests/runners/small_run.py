@@ -16,7 +16,7 @@ THREAD = 1
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
-def spec(**changes) -> RunSpec:
+def spec(**changes):
     values = {
         "dataset": DatasetSpec(name="digits", train_size=100),
         "model": ViT(image_size=8, patch_size=2, width=48, depth=1, heads=4),
@@ -27,11 +27,11 @@ def spec(**changes) -> RunSpec:
     return RunSpec(**{**values, **changes})
 
 
-def recipe(**fields) -> Recipe:
+def recipe(**fields):
     return Recipe(**{"name": "test", "epochs": 1, "batch_size": 8, "lr": 1e-3, **fields})
 
 
-def altered(record: RunRecord, **changes) -> RunRecord:
+def altered(record, **changes):
     """Another record of the same study, as if it had been read from a file."""
     content = {**json.loads(record.model_dump_json()), **changes}
     if "spec" in changes:
@@ -39,7 +39,7 @@ def altered(record: RunRecord, **changes) -> RunRecord:
     return RunRecord.model_validate_json(json.dumps(content))
 
 
-def tiny_tier(folder: Path) -> str:
+def tiny_tier(folder):
     """Write a tier of `vitinit rank` of one epoch on 100 digits; return what `rank.TIERS` calls it."""
     tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
     tier["blocks"][0] |= {

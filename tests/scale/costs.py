@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -60,7 +59,7 @@ PAIRS = {
 """Ours and a plain script, as arguments of Python."""
 
 
-def spent(arguments: tuple[str, ...], folder: Path) -> tuple[float, float]:
+def spent(arguments, folder):
     """CPU seconds of a command and its children, and the gigabytes of the largest process."""
     with (folder / "said").open("w") as said:
         process = subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=said, stderr=said)
@@ -70,7 +69,7 @@ def spent(arguments: tuple[str, ...], folder: Path) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
 
 
-def until(happened: Callable[[], bool], arguments: tuple[str, ...], folder: Path) -> float:
+def until(happened, arguments, folder):
     """Seconds from a command's start until something has happened, or it has ended."""
     start = time.perf_counter()
     with subprocess.Popen([sys.executable, *arguments], cwd=folder, stdout=subprocess.DEVNULL) as process:
@@ -81,7 +80,7 @@ def until(happened: Callable[[], bool], arguments: tuple[str, ...], folder: Path
     return seconds
 
 
-def main() -> None:
+def main():
     """Print the table."""
     os.environ["PYTHONPATH"] = str(ROOT)
     folder = Path(tempfile.mkdtemp())

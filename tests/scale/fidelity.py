@@ -7,7 +7,6 @@ initialisation (`init`) for each row and seed; nothing is trained. Real images a
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -40,7 +39,7 @@ ROWS = {
 """Model and parameters of impulse, kernel size 3. The gradient solution's W_q has a norm of about 5.4 a head."""
 
 
-def measured(row: str, seed: int, images_BCHW: torch.Tensor) -> dict[str, Any]:
+def measured(row, seed, images_BCHW):
     """Return the `init` of a record of this row and seed, without its offset maps."""
     fields, params = ROWS[row]
     report, _ = initialize_run(

@@ -5,12 +5,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import timm.data
 import torch
@@ -40,15 +38,15 @@ AUGMENTATIONS = {
 }
 
 
-def recipe(batch_size: int, **fields: Any) -> Recipe:
+def recipe(batch_size, **fields):
     return Recipe.model_validate({"name": "speed", "batch_size": batch_size, "lr": 1e-3, "epochs": 2, **fields})
 
 
-def show(what: str, images: float, more: str = "") -> None:
+def show(what, images, more=""):
     print(f"{what:60} {images:10,.0f} images/s{more}", flush=True)
 
 
-def rate(*passes: Callable[[], Any]) -> float:
+def rate(*passes):
     """Images per second of the last pass; the ones before it warm up."""
     for batches in passes:
         start = time.perf_counter()
@@ -58,7 +56,7 @@ def rate(*passes: Callable[[], Any]) -> float:
     return count / (time.perf_counter() - start)
 
 
-def loaders() -> None:
+def loaders():
     data = random_data(512 * STEPS, 32)
     with tempfile.TemporaryDirectory() as folder:
         sources = {"resident": data} | ({} if ffcv_missing() else {"ffcv": beton(data, Path(folder))})
@@ -67,14 +65,14 @@ def loaders() -> None:
             show(f"{name}, {augmentation}", rate(partial(epochs, 0), partial(epochs, 1)))
 
 
-def trained(model: dict[str, Any], how: Recipe, steps: int, compile: bool = False, **told: Any) -> float:
+def trained(model, how, steps, compile=False, **told):
     loader = make_loader(random_data(how.batch_size * steps, 32), how, 0, DEVICE)
     training = Training(build_model(resolve_model(model), 10).to(DEVICE), how, loader.steps, DEVICE)
     train(training, loader, 0, compile=compile, **told)
     return training.history[-1].images_per_s
 
 
-def steps() -> None:
+def steps():
     """Training of ViT-Tiny with RandAugment; timm's way on a batch that stays on the device."""
     model = build_model(resolve_model(LARGE), 10).to(DEVICE)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
@@ -92,7 +90,7 @@ def steps() -> None:
     scaler, loss_of = timm.utils.NativeScaler(device=DEVICE.type), torch.nn.CrossEntropyLoss()
     images, labels = torch.randn(512, 3, 32, 32, device=DEVICE), torch.zeros(512, dtype=torch.long, device=DEVICE)
 
-    def by_timm() -> Iterator[Any]:
+    def by_timm():
         for _ in range(STEPS):
             with autocast(how, DEVICE):
                 loss = loss_of(model(images), labels)
@@ -103,12 +101,12 @@ def steps() -> None:
     show("timm's loop, fp16, batch 512, without data", rate(by_timm, by_timm))
 
 
-def alongside(barrier: Any) -> float:
+def alongside(barrier):
     torch.set_num_threads(1)
     return trained(SMALL, recipe(64, **RAND), 4 * STEPS, on_epoch=lambda row: barrier.wait())
 
 
-def together() -> None:
+def together():
     """Runs of ViT-micro at once, batch 64, fp32: images of all."""
     spawn = get_context("spawn")
     for runs in (1, 2, 4, 8, 12):
@@ -116,7 +114,7 @@ def together() -> None:
             show(f"{runs} runs at once", sum(pool.map(alongside, [manager.Barrier(runs)] * runs)))
 
 
-def jpegs(side: int = 224, batch: int = 64) -> None:
+def jpegs(side=224, batch=64):
     """Random resized crops and flips of photographs' size: our two loaders beside timm's, in turns."""
     how, wholes = recipe(batch, hflip=0.5, crop_scale=(0.08, 1.0)), real_photographs()
     with tempfile.TemporaryDirectory() as folder:
