@@ -110,9 +110,12 @@ class Registry(Generic[T]):
         Raises:
             VitinitError: It is something else, or its name is taken.
         """
+        return self.put(self._accepted(value, where), where)
+
+    def _accepted(self, value: Any, where: str) -> T:
         if not self.accepts(value):
             raise VitinitError(f"{where} is not {self.wanted}")
-        return self.put(value, where)
+        return value
 
     def search(self) -> None:
         """Import the files of the packages and load the entry points, if that has not been done.
@@ -151,11 +154,15 @@ class Registry(Generic[T]):
         return list(self.by_name().values())
 
     def get(self, name: str) -> T:
-        """The entry of this name.
+        """The entry of this name, or of a file of one's own.
 
         Raises:
             VitinitError: There is none.
         """
+        if is_pinned(name):
+            entry = self._accepted(load(name), name)
+            self.check(entry, name)
+            return entry
         self.search()
         if name not in self.known:
             raise unknown_name(self.noun, name, self.known)

@@ -245,8 +245,12 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 
     Raises:
         VitinitError: the class lacks a name, `touches` or a method that every initialiser implements, has a `sets` of
-            unknown parts, or the name is taken by another class.
+            unknown parts, or the name is taken by another class; or it is no initialiser.
     """
+    if not isinstance(cls, type) or not issubclass(cls, Initializer):
+        raise VitinitError(
+            "@register is for an Initializer; others have @register_augmentation(NAME) and @register_optimizer(NAME)"
+        )
     REGISTRY.put(cls)
     return cls
 

@@ -94,7 +94,12 @@ class LaunchOptions:
     compiled: Annotated[bool, _option(SPEED, "Train through torch.compile on a GPU.", "--compile")] = False
     checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
     keep_weights: Annotated[bool, _option(KEEPING, "In weights/RUN_ID.pt.", "--keep-weights")] = False
-    track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard or wandb.", metavar="NAME")] = None
+    track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard, wandb or file.py:NAME.", metavar="NAME")] = (
+        None
+    )
+    measures: Annotated[
+        list[str] | None, _option(KEEPING, "Also one of your own.", "--probe", "--metric", metavar="FILE.py:NAME")
+    ] = None
     probes: Annotated[bool, _option(KEEPING, "Of attention. Default: on.")] = True
     keep_maps: Annotated[bool, _option(KEEPING, "Attention before and after.", "--keep-maps")] = False
     deterministic: Annotated[bool, _option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False

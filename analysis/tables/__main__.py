@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,6 +16,8 @@ from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
 from vitinit.analysis.text import count
+from vitinit.benchmark.metrics import registry as metrics
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 
@@ -37,7 +40,8 @@ def run(
     metric: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="last or best epoch, or another metric, such as top5 (written to tables-top5)."
+            metavar="NAME",
+            help="last or best epoch, or another metric, such as top5 or file.py:NAME (written to tables-top5).",
         ),
     ] = "last",
 ) -> None:
@@ -46,6 +50,8 @@ def run(
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
+    if plugins.in_a_file(metric):
+        metric = metrics.REGISTRY.load(plugins.load(plugins.pinned(metric, Path.cwd())), metric).name
     found = [study.by(metric) for study in frame.load_all(results, study_name)]
     place = "tables" if metric in ("last", "best") else f"tables-{metric}"
     available = {name: study for study in found for name in names(study)}

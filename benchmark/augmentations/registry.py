@@ -12,7 +12,7 @@ import numpy as np
 
 from vitinit.benchmark.fields import Frozen, parsed
 from vitinit.benchmark.spec import AugmentationSpec, Recipe
-from vitinit.initializers.plugins import Registry
+from vitinit.initializers.plugins import Registry, concrete
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -67,7 +67,9 @@ class OnPil(Augmentation):
         return stacked.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
 
 
-REGISTRY: Registry[type[Augmentation]] = Registry("augmentation", (__package__,))
+REGISTRY: Registry[type[Augmentation]] = Registry(
+    "augmentation", (__package__,), wanted="an Augmentation class", accepts=concrete(Augmentation)
+)
 register = REGISTRY.named
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vitinit.benchmark.image_files.subset import parts, trained_on
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.initializers.plugins import DATASETS, Registry
 
@@ -211,7 +210,7 @@ REGISTRY: Registry[Dataset] = Registry(
     "dataset",
     (__package__,),
     group=DATASETS,
-    wanted="a Dataset",
+    wanted="a Dataset: name an instance, such as MINE = MyData(name='mine')",
     accepts=lambda value: isinstance(value, Dataset),
     collect=True,
     check=lambda dataset, _: dataset.main_metric,
@@ -224,19 +223,7 @@ def names() -> list[str]:
     return list(REGISTRY.by_name())
 
 
-def get(name: str) -> Dataset:
-    """Return the dataset of this name, or of a file of one's own.
-
-    Raises:
-        VitinitError: There is none.
-    """
-    if not plugins.is_pinned(name):
-        return REGISTRY.get(name)
-    dataset = plugins.load(name)
-    if not isinstance(dataset, Dataset):
-        raise VitinitError(f"dataset {name} is no Dataset: name an instance, such as MINE = MyData(name='mine')")
-    REGISTRY.check(dataset, name)
-    return dataset
+get = REGISTRY.get
 
 
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:

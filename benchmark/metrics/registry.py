@@ -62,6 +62,7 @@ class Metric(ABC):
 
 
 REGISTRY: Registry[type[Metric]] = Registry("metric", (__package__,), accepts=concrete(Metric), collect=True)
+"""`vitinit run --metric` adds those of files of one's own."""
 
 
 def fitting(classes: int, dense: bool, last: bool) -> list[Metric]:

@@ -40,6 +40,7 @@ def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: in
 
 def without_values(spec: BaseModelSpec, classes: int) -> nn.Module:
     """The model on the device `meta`: shapes without values."""
+    import timm  # noqa: F401 - torch's compiler, which it loads, cannot be loaded on `meta`
     import torch
 
     try:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.spec import ADAMW, Recipe
 from vitinit.initializers.errors import VitinitError, unknown_name
-from vitinit.initializers.plugins import Registry, imported
+from vitinit.initializers.plugins import Registry, imported, is_pinned
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-REGISTRY: Registry[type[Optimizer]] = Registry("optimizer", (__package__,))
+REGISTRY: Registry[type[Optimizer]] = Registry(
+    "optimizer", (__package__,), wanted="a torch.optim.Optimizer class", accepts=inspect.isclass
+)
 register = REGISTRY.named
 """Name an optimiser. A class without a parameter `weight_decay` goes with recipes whose weight decay is 0."""
 
@@ -46,7 +48,7 @@ def check(recipe: Recipe) -> None:
         return
     from torch import nn
 
-    if (name := recipe.optimizer.name) not in described():
+    if not is_pinned(name := recipe.optimizer.name) and name not in described():
         raise unknown_name("optimizer", name, described())
     with imported(f"optimizer {name!r}", VitinitError):  # each checks its arguments in its own way
         build(nn.Linear(1, 1), recipe.model_copy(update={"layer_decay": None}))
@@ -68,7 +70,8 @@ def build(model: nn.Module, recipe: Recipe) -> Optimizer:
     for given in ("lr", "weight_decay"):
         if given in params:
             raise VitinitError(f"{given} is a field of the recipe, and not of its optimizer")
-    if cls := REGISTRY.by_name().get(name):
+    if is_pinned(name) or name in REGISTRY.by_name():
+        cls = REGISTRY.get(name)
         if recipe.weight_decay and "weight_decay" not in inspect.signature(cls).parameters:
             raise VitinitError(f"{name} has no weight decay; the recipe is to have weight_decay: 0")
         return cls(groups(model, recipe), lr=recipe.lr, **params)  # type: ignore[call-arg]

@@ -72,6 +72,8 @@ class Setting:
     """Failures that are to be tried again: when they were recorded, by run_id. Any other one is left alone."""
     track: tuple[str, ...] = ()
     """Trackers that are told about every epoch: see `runners.tracking`."""
+    measures: tuple[str, ...] = ()
+    """Probes and metrics of files of one's own."""
     sharing: int = 1
     """Number of runs that share the device, and its memory."""
 

@@ -145,7 +145,7 @@ KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], Callable[[Any], str], st
     "metrics": (
         _registered("benchmark.metrics.registry"),
         _text,
-        "Tables of one: python -m vitinit.analysis.tables --metric NAME",
+        "Tables of one: vitinit tables --metric NAME",
     ),
     "trackers": (_registered("runners.tracking.tracker"), _text, "With a run: vitinit run GRID --track NAME"),
     "grids": (_grids, str, "Its runs: vitinit plan GRID"),

@@ -11,11 +11,13 @@ import shutil
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
@@ -167,6 +169,7 @@ def _setting(
             probes=options.probes,
             keep_maps=options.keep_maps,
             track=checked(options.track or ()),
+            measures=tuple(plugins.pinned(name, Path.cwd()) for name in options.measures or ()),
             sharing=-(-workers // max(1, gpus)),
         ),
     )

@@ -17,10 +17,11 @@ from torch import Tensor
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.fitting import sources
 from vitinit.benchmark.grids.schema import Cell
+from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
-from vitinit.initializers import registry
+from vitinit.initializers import plugins, registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import has_attention
 from vitinit.initializers.errors import VitinitError, cause, located, plain
@@ -45,6 +46,7 @@ from vitinit.runners.basics.setting import (
 )
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
+from vitinit.runners.probes import registry as probes
 from vitinit.runners.probes.observer import Observer, keep, masked
 from vitinit.runners.tracking.tracker import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
@@ -264,6 +266,10 @@ class Run:
         self.started, self.began = now(), time.perf_counter()
         self.spec = spec = self.cell.spec
         recipe, execution = spec.recipe, self.setting.execution
+        for name in self.setting.measures:
+            measure = plugins.load(name)
+            measures = metrics.REGISTRY if metrics.REGISTRY.accepts(measure) else probes.REGISTRY
+            measures.load(measure, name)
         check_execution(spec, execution)
         device = self.world.device(execution.device)
         set_flags(execution)

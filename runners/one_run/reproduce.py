@@ -108,6 +108,7 @@ def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
     """
     spec = record.spec
     names = [name for part in (spec.base, spec.method) if part for name in part.names()]
+    names += [spec.recipe.optimizer.name, *(augmentation.name for augmentation in spec.recipe.augment)]
     named = [name for name in (*names, getattr(spec.model, "python", ""), spec.dataset.name) if ":" in name]
     if named and not trust:
         raise VitinitError(

@@ -14,6 +14,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import AVERAGED
 from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, plain
 from vitinit.initializers.plugins import Registry, concrete
 from vitinit.runners.basics.setting import Setting
@@ -60,20 +61,23 @@ class Tracker(ABC):
         """End the session; a stopped run goes on in another one."""
 
 
-REGISTRY: Registry[type[Tracker]] = Registry("tracker", (__package__,), accepts=concrete(Tracker), collect=True)
+REGISTRY: Registry[type[Tracker]] = Registry(
+    "tracker", (__package__,), wanted="a Tracker class", accepts=concrete(Tracker), collect=True
+)
 
 
 def checked(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of trackers, each once.
+    """Return the names of trackers, each once; those of files with the digests of these.
 
     Raises:
         VitinitError: there is no such tracker, or its library is not installed.
     """
-    found = {REGISTRY.get(name).name: REGISTRY.get(name).library for name in names}
-    for name, library in found.items():
+    pinned = tuple(dict.fromkeys(plugins.pinned(name, Path.cwd()) for name in names))
+    for name in pinned:
+        library = REGISTRY.get(name).library
         if library and find_spec(library) is None:
             raise VitinitError(f"--track {name} needs the library {library}: pip install {library}")
-    return tuple(found)
+    return pinned
 
 
 class Tracking:
@@ -96,9 +100,10 @@ class Tracking:
             with self._safely(name):
                 if tracker is None:
                     config = flatten({"row": self.cell.row, **spec.model_dump(mode="json")})
-                    folder = self.setting.root / self.setting.study / "tracking" / name
+                    tracker_class = REGISTRY.get(name)
+                    folder = self.setting.root / self.setting.study / "tracking" / tracker_class.name
                     run = TrackedRun(spec.run_id, self.setting.study, folder, config, row.epoch)
-                    tracker = self.trackers[name] = REGISTRY.get(name)(run)
+                    tracker = self.trackers[name] = tracker_class(run)
                 tracker.log(row.epoch, values(row, probe, spec.dataset.evaluate_on))
 
     def end(self, outcome: RunRecord | FailureRecord | None = None) -> None:

@@ -266,7 +266,7 @@ class OwnFamily(ModelSpec):
     """Family that is not shaped like timm's."""
 
     label: ClassVar[str] = "Own"
-    presets: ClassVar = {"own": {}}
+    presets: ClassVar[dict] = {"own": {}}
     arch: Literal["own"] = "own"
     mixing: ClassVar[str] = "attention"
 
