@@ -1,7 +1,5 @@
 """Options of the commands: those that several share, and `LaunchOptions`, all of `vitinit run`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Jobs by SLURM's commands: those that wait or run, those that have ended, and this one."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

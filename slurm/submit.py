@@ -1,7 +1,5 @@
 """Submitting: one job per argument, in one job array; asking the cluster before that; and the call that a job makes."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

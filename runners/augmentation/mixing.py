@@ -5,8 +5,6 @@ mixup and cutmix, `random` for the rectangles of erasing, torch on the CPU for t
 every device, for every number of processes, and wherever a run was resumed.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterator

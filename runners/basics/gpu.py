@@ -1,7 +1,5 @@
 """GPUs that do not compute or have no memory left, told apart from errors of a run."""
 
-from __future__ import annotations
-
 import math
 import platform
 import re

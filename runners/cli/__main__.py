@@ -1,7 +1,5 @@
 """`vitinit` and `python -m vitinit.runners.cli`: the command line, where what it needs is installed."""
 
-from __future__ import annotations
-
 import sys
 
 

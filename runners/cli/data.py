@@ -1,7 +1,5 @@
 """`vitinit data`: datasets on this machine."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """Commands of `vitinit` on single records: `show` prints one, `reproduce` carries its run out again."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

@@ -4,8 +4,6 @@
 jobs. These are named after study and digits, so that they are found whatever becomes of their launcher.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field

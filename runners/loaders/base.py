@@ -1,7 +1,5 @@
 """Base of all loaders: this process's part of a batch, and everything after decoding; and that of images in memory."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Probes and attention maps of a run, from its beginning on and after its epochs; checkpoints contain them."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Registry and interface of probes: each is one decorated function in a file of `quantities/`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Tracker `tensorboard`: a folder of event files a run; `tensorboard --logdir` of the study's shows all."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import ClassVar, Literal

@@ -1,7 +1,5 @@
 """Base class and registry of trackers: they are told what a run measures, epoch by epoch. Imports no libraries."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager

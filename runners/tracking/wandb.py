@@ -1,7 +1,5 @@
 """Tracker `wandb`: Weights & Biases; offline unless WANDB_MODE says otherwise."""
 
-from __future__ import annotations
-
 import os
 from typing import ClassVar, Literal
 

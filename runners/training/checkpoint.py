@@ -4,8 +4,6 @@ The new file is complete and on the disk before an older one goes. A file carrie
 damaged one is known as such, and the one before it is used. They are data: nothing in them is ever executed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import time

@@ -8,8 +8,6 @@ All processes must meet in the same calls in the same order. Where one waits for
 most, so nothing hangs for ever.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import traceback

@@ -1,7 +1,5 @@
 """The training loop, top to bottom."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Entropy of attention."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from vitinit.runners.probes.registry import Seen, probe

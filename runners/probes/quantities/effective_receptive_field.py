@@ -1,7 +1,5 @@
 """Effective receptive field: distance of the pixels that the central token depends on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The gates of ConViT."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

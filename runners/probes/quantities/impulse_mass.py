@@ -1,7 +1,5 @@
 """Attention mass that is still on the target of its method."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Nonlocality of attention, on the layers' inputs and as the released ConViT code measures it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch
