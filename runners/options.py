@@ -36,9 +36,10 @@ def _option(group: str, text: str, *names: str, metavar: str = "", **more: Any) 
 
 def _folder(path: Path | None) -> Path | None:
     """Refuse a file or device where a folder is to be; one that is not there yet is made when something is written."""
-    there = next((one for one in (path, *path.parents) if os.path.exists(one)), None) if path else None  # noqa: PTH110
-    if there and not os.path.isdir(there):  # noqa: PTH112 - neither raises where a folder may not be entered
-        raise VitinitError(f"{there} is no folder, and one is needed: --results DIR, --data-dir DIR")
+    for folder in (path, *path.parents) if path else ():
+        # neither raises where a folder may not be entered
+        if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112
+            raise VitinitError(f"{folder} is no folder, and one is needed: --results DIR, --data-dir DIR")
     return path
 
 
@@ -68,6 +69,7 @@ class LaunchOptions:
     only: OnlyOption = None
     retry_failed: Annotated[bool, _option(WHAT, "Run again what failed.", "--retry-failed")] = False
     dry_run: Annotated[bool, _option(WHAT, "Show the plan and stop.", "--dry-run")] = False
+    trial: Annotated[bool, _option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False
     executor: Annotated[
         Literal["auto", "inline", "local", "slurm"],
         _option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),

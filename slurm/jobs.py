@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -58,17 +58,17 @@ class JobEnd:
     name: str
 
 
-def call(*command: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+def call(
+    *command: str, timeout: float = TIMEOUT_S, environment: Mapping[str, str] = os.environ
+) -> subprocess.CompletedProcess[str]:
     """Run a command of SLURM whose output is to be parsed; its exit status is for the caller to judge.
 
     Raises:
         SlurmError: no such command here, none that this user may execute, or no answer within `timeout` seconds.
     """
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(_FILTERS)} | {"LC_ALL": "C"}
+    env = {key: value for key, value in environment.items() if not key.startswith(_FILTERS)} | {"LC_ALL": "C"}
     try:
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, errors="replace", timeout=timeout
-        )
+        return subprocess.run(command, env=env, capture_output=True, text=True, errors="replace", timeout=timeout)
     except OSError as error:
         raise SlurmError(f"{command[0]}: {error.strerror}; this machine has no SLURM that it could call") from error
     except subprocess.TimeoutExpired as error:
@@ -111,18 +111,21 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
         return {}
     try:
         # the arrays that they belong to, and those that are in none
-        fields, jobs = "JobID,State,ExitCode,JobName", ",".join(sorted({each.partition("_")[0] for each in job_ids}))
+        fields, jobs = (
+            "JobID,State,ExitCode,JobName",
+            ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids})),
+        )
         done = call("sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", jobs)
     except SlurmError:
         return {}
-    found: dict[str, JobEnd] = {}
+    ends: dict[str, JobEnd] = {}
     for line in done.stdout.splitlines() if not done.returncode else ():
         job_id, words, exit_code, name = line.split("|", 3)
         state = words.split()[0].rstrip("+")  # CANCELLED by 1001
-        found.pop(job_id, None)  # the last row of a job counts
+        ends.pop(job_id, None)  # the last row of a job counts
         if job_id in job_ids and state in ENDED.split():
-            found[job_id] = JobEnd(state, exit_code, name)
-    return found
+            ends[job_id] = JobEnd(state, exit_code, name)
+    return ends
 
 
 def cancel(job_ids: Collection[str]) -> None:

@@ -59,10 +59,10 @@ def _variable(given: str) -> str:
 
 
 def _memory(given: str) -> str:
-    found = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE)
+    if not match:
         raise ValueError(f"{given!r} is none; write 32G, or megabytes")
-    return found[1] + found[2].upper()
+    return match[1] + match[2].upper()
 
 
 def _lines(given: Any) -> Any:

@@ -6,15 +6,11 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-from submitit import SlurmExecutor
-from submitit.helpers import TorchDistributedEnvironment
 
 from vitinit.slurm.jobs import SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
@@ -26,7 +22,7 @@ OF_THE_USER = ("account", "partition", "qos", "constraint")
 
 
 def submit(
-    function: Callable[[Any], object], argument: Any, number: int, profile: Profile, folder: Path, name: str, code: Path
+    function: Callable[[Any], object], argument: Any, number: int, profile: Profile, folder: Path, name: str
 ) -> list[str]:
     """Have the cluster call `function` in a number of jobs, an array if they are several.
 
@@ -39,10 +35,9 @@ def submit(
         argument: picklable.
         number: of jobs; at most `max_array_size()`.
         profile: what each job asks for.
-        folder: on a disk that every node sees; the pickled call, the script and the logs go there.
+        folder: on a disk that every node sees, of mode 0700; the pickled call, the script and the logs go there. Python
+            imports first from its folder `code`, which must stay as it is until the last job has ended.
         name: of the jobs, as squeue shows it.
-        code: folder from which Python imports first in the jobs, and their working directory. Must stay as it is until
-            the last job has ended.
 
     Returns:
         The ids of the jobs, as squeue writes them.
@@ -55,9 +50,8 @@ def submit(
     content, file = pickle.dumps((function, argument)), folder / "submission.sh"
     (folder / CALL).write_bytes(content)
     file.touch(0o600)  # a profile may hold keys
-    file.write_text(script(profile, number, folder, name, code, sha256(content).hexdigest()))
-    with _own_variables_only(profile):
-        done = call("sbatch", str(file))
+    file.write_text(script(profile, number, folder, name, sha256(content).hexdigest()))
+    done = call("sbatch", str(file), environment=_environment(profile))
     job_id = re.search(r"\d+", done.stdout)
     if done.returncode or not job_id:
         lines = [line for line in done.stderr.splitlines() if line.startswith("sbatch:")]
@@ -65,16 +59,60 @@ def submit(
     return [f"{job_id[0]}_{task}" for task in range(number)] if number > 1 else [job_id[0]]
 
 
-def script(profile: Profile, number: int, folder: Path, name: str, code: Path, digest: str = "SHA256") -> str:
-    """The script that `submit` hands to sbatch; needs no cluster.
+def script(profile: Profile, number: int, folder: Path, name: str, digest: str = "SHA256") -> str:
+    """Return the script that `submit` hands to sbatch; needs no cluster.
 
-    Its command line carries the digest of the pickled call: who can write to the folder cannot put another in place.
+    Who can write to the results folder cannot change what a job executes: the script, which SLURM keeps, checks that
+    nobody else can write to the submission's folder, and its command line carries the digest of the pickled call.
     """
-    executor = _executor(profile, folder, name, code)
-    if number > 1:
-        executor.parameters["map_count"] = number
-    command = [sys.executable, "-u", "-m", __name__, str(folder.absolute() / CALL), digest]
-    return str(executor._make_submission_file_text(shlex.join(command), ""))
+    folder = folder.absolute()
+    log, code = f"{folder}/{'%A_%a' if number > 1 else '%j'}", shlex.quote(f"{folder}/code")
+    options = {
+        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
+        "job-name": name,
+        "ntasks-per-node": profile.processes_per_node,
+        "cpus-per-task": profile.cpus,
+        "mem": profile.memory,
+        "signal": f"USR2@{profile.signal_seconds}",
+        "open-mode": "append",
+        "output": f"{log}_0_log.out",
+        "array": f"0-{number - 1}" if number > 1 else None,
+        "requeue": "true",
+        **profile.sbatch,
+    }
+    if options["requeue"] == "false":
+        options["no-requeue"] = "true"  # a cluster's own default may be either
+    if profile.gpus:
+        gpus = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
+        resource = "gpu" if profile.gpu_option == "gres" else None
+        others = options.get(profile.gpu_option)  # such as gres: lscratch:100
+        asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
+        options[profile.gpu_option] = ",".join(filter(None, [asked, others]))
+    lines = [
+        f"#SBATCH --{key}" if value == "true" else f"#SBATCH --{key}={shlex.quote(str(value))}"
+        for key, value in sorted(options.items())
+        if value not in (None, "false")
+    ]
+    command = [
+        *("srun", "--unbuffered", f"--output={log}_%t_log.out", "--open-mode=append", "--export=ALL"),
+        *("--kill-on-bad-exit=1", f"--cpus-per-task={profile.cpus}"),  # since SLURM 22.05 steps do not inherit it
+        *(sys.executable, "-u", "-m", __name__, f"{folder}/{CALL}", digest),
+    ]
+    return "\n".join(
+        [
+            "#!/bin/bash",
+            *lines,
+            *profile.setup,
+            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
+            f"cd {code} || exit 1",
+            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "others can write to $PWD"; exit 1; }',
+            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+            'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
+            "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 40000))",
+            shlex.join(command),
+            "",
+        ]
+    )
 
 
 def max_array_size() -> int:
@@ -90,94 +128,34 @@ def max_array_size() -> int:
     return max(1, int(size[1]))
 
 
-class _Executor(SlurmExecutor):
-    """Also where there is no cluster: it then only writes scripts."""
-
-    @classmethod
-    def affinity(cls) -> int:
-        return 2
-
-
-def _executor(profile: Profile, folder: Path, name: str, code: Path) -> _Executor:
-    options = dict(profile.sbatch)
-    # a cluster's own default may be either
-    options["requeue" if options.pop("requeue", "true") == "true" else "no-requeue"] = "true"
-    if profile.memory:
-        options["mem"] = profile.memory
-    if profile.gpus:
-        number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
-        resource = "gpu" if profile.gpu_option == "gres" else None
-        asked = ":".join(filter(None, [resource, profile.gpu_type, str(number)]))
-        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
-        options[profile.gpu_option] = ",".join([asked, *others])
-    given = {key: value == "true" or value for key, value in options.items() if value != "false"}
-    here = shlex.quote(str(code.absolute()))
-    executor = _Executor(folder)
-    executor.update_parameters(
-        job_name=name,
-        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
-        ntasks_per_node=profile.processes_per_node,
-        cpus_per_task=profile.cpus,
-        signal_delay_s=profile.signal_seconds,
-        array_parallelism=10**6,
-        wckey=None,
-        additional_parameters=given,
-        stderr_to_stdout=True,
-        setup=[
-            *profile.setup,
-            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
-            f"cd {here} || exit 1",
-            f"export PYTHONPATH={here}${{PYTHONPATH:+:$PYTHONPATH}}",
-        ],
-        srun_args=[
-            "--open-mode=append",
-            "--export=ALL",
-            "--kill-on-bad-exit=1",
-            f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
-        ],
-    )
-    return executor
-
-
 def ignored_variables(profile: Profile) -> list[str]:
     """Return the variables of this shell that sbatch would heed rather than the profile."""
     heeded = {f"SBATCH_{field.upper()}" for field in OF_THE_USER if not getattr(profile, field)}
     return sorted(key for key in os.environ if key.startswith("SBATCH_") and key not in heeded)
 
 
-@contextmanager
-def _own_variables_only(profile: Profile) -> Iterator[None]:
-    """Set the environment as jobs are to inherit it, until the context ends.
+def _environment(profile: Profile) -> dict[str, str]:
+    """Return the environment that jobs are to inherit.
 
     Without the variables of the job that this process may run in, which a new job would take for its own, and
     `ignored_variables`. Entries of PYTHONPATH are folders from anywhere.
     """
-    before, ignored = dict(os.environ), ignored_variables(profile)
-    for key in before:
-        if key in ignored or (key.startswith(("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_")) and key != "SLURM_CONF"):
-            del os.environ[key]
-    if path := before.get("PYTHONPATH"):
-        os.environ["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    unwanted = ("SLURM_", "SLURMD_", "SRUN_", *ignored_variables(profile))
+    kept = {key: value for key, value in os.environ.items() if key == "SLURM_CONF" or not key.startswith(unwanted)}
+    if path := kept.get("PYTHONPATH"):
+        kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))
+    return kept
 
 
 REQUEUES = 3
 """So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
 
 
-def export_ranks() -> tuple[int, int]:
-    """Set RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT in a job, as torchrun would.
-
-    Returns:
-        Rank of this process, and how many processes the job has.
-    """
-    # Which GPUs a process sees is for the cluster to say.
-    found = TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True)
-    return found.rank, found.world_size
+def export_ranks() -> int:
+    """Set RANK, WORLD_SIZE and LOCAL_RANK in a job, as torchrun would; return the number of its processes."""
+    for name, variable in (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID")):
+        os.environ[name] = os.environ[variable]
+    return int(os.environ["WORLD_SIZE"])
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FLOORS = ("analysis", "benchmark", "initializers", "runners", "slurm")
 OTHERS = (
     *("torchvision", "timm", "numpy", "PIL", "yaml", "sklearn", "scipy", "pandas", "matplotlib"),
-    *("typer", "rich", "submitit", "transformers", "lightning", "setuptools"),
+    *("typer", "rich", "transformers", "lightning", "setuptools"),
 )
 """Packages that the benchmark or a test needs, by the names that are imported."""
 SCRIPT = f"""

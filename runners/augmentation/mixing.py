@@ -106,7 +106,7 @@ def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int,
                 erased.append(images_BCHW[place - places[part].start, :, top : top + rows, left : left + columns])
                 pixels.append(drawn.flatten())
     values_X = sent(torch.cat(pixels), images_BCHW.device)
-    for rectangle, values in zip(erased, values_X.split([each.numel() for each in erased]), strict=True):
+    for rectangle, values in zip(erased, values_X.split([rectangle.numel() for rectangle in erased]), strict=True):
         rectangle.copy_(values.view_as(rectangle))
     return images_BCHW
 

@@ -57,21 +57,21 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
         source: sha256 over all of it; needs no git.
         git: why commit and dirty are not known in a checkout; absent elsewhere.
     """
-    found: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
+    code: dict[str, Any] = {"commit": None, "dirty": None, "source": source_hash(root)}
     if not (root / ".git").exists():  # that of somebody else around it says nothing
-        return found
+        return code
 
     def git(*arguments: str) -> str:
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
         return subprocess.run(command, capture_output=True, check=True).stdout.decode(errors="surrogateescape")
 
     try:
-        found["commit"] = git("rev-parse", "HEAD").strip()
+        code["commit"] = git("rev-parse", "HEAD").strip()
         changed = git("status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES)
-        found["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
+        code["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
     except (OSError, subprocess.CalledProcessError):
-        found["git"] = "git status fails in this checkout"  # it is another user's, or there is no git on this machine
-    return found
+        code["git"] = "git status fails in this checkout"  # it is another user's, or there is no git on this machine
+    return code
 
 
 code = cache(code_in)
@@ -245,7 +245,7 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, tuple[Any, An
     An environment variable that one does not have is None there. The command line and the job are left out: they differ
     without anything having changed. So is the commit where the code that can change a number is the same.
     """
-    first, second = (flatten({key: value for key, value in each.items() if key not in OF_THE_CALL}) for each in (a, b))
+    first, second = (flatten({key: facts[key] for key in facts if key not in OF_THE_CALL}) for facts in (a, b))
     keys = first.keys() & second.keys() | {key for key in {**first, **second} if key.startswith("variables.")}
     if first.get("source") and first.get("source") == second.get("source"):
         keys -= {"commit", "dirty"}

@@ -3,19 +3,15 @@
 Stopping is normal: a run that is asked to stop saves where it is and ends within seconds.
 """
 
-from __future__ import annotations
-
 import platform
-import shlex
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
@@ -77,6 +73,10 @@ class Setting:
     sharing: int = 1
     """Number of runs that share the device, and its memory."""
 
+    def folder(self, run_id: str) -> Path:
+        """Return where an unfinished run keeps its claims and checkpoints."""
+        return self.root / self.study / "unfinished" / run_id
+
 
 @dataclass(frozen=True)
 class Unfinished:
@@ -133,7 +133,7 @@ class Stop:
         parent: a request that counts for this one too.
     """
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, parent: Stop | None = None) -> None:
+    def __init__(self, wake: Callable[[], None] = lambda: None, parent: "Stop | None" = None) -> None:
         self._reason, self._wake, self._parent = "", wake, parent
 
     @property
@@ -175,34 +175,11 @@ def on_signals(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-if TYPE_CHECKING:
-    from vitinit.runners.training.checkpoint import Checkpoints
-
-
-def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
-    """Write the record; when the folder does not take it, put it where the user can fetch it."""
-    try:
-        store.write(outcome)
-    except VitinitError:
-        checkpoints.make_room()  # a full disk has room for a record then
-        try:
-            store.write(outcome)
-        except VitinitError as error:
-            try:
-                path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
-            except (OSError, VitinitError):  # often on the same full disk
-                raise error from None
-            command = shlex.join(["mv", str(path), f"{store.root / outcome.study}/"])
-            raise VitinitError(
-                f"{error}; the record is safe, put it in place when that can be written: {command}"
-            ) from None
-
-
 def final_outcome(cell: Cell, setting: Setting) -> RunRecord | FailureRecord | None:
     """Return the record of a run that has ended; None where it has failed and is to be tried again."""
-    found = Store(setting.root).outcome(setting.study, cell.run_id)
-    again = isinstance(found, FailureRecord) and found.written == setting.retried.get(found.run_id)
-    return None if again or isinstance(found, SkipRecord) else found
+    outcome = Store(setting.root).outcome(setting.study, cell.run_id)
+    again = isinstance(outcome, FailureRecord) and outcome.written == setting.retried.get(outcome.run_id)
+    return None if again or isinstance(outcome, SkipRecord) else outcome
 
 
 def failure(
@@ -222,11 +199,6 @@ def failure(
         environment={**environment(setting.execution.device, setting.code), "host": platform.node(), "job": current()},
         notes=notes or None,
     )
-
-
-def skip(cell: Cell, study: str, reason: str) -> SkipRecord:
-    """The record of a run that cannot start here."""
-    return SkipRecord(run_id=cell.spec.run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
 
 
 def now() -> str:

@@ -14,11 +14,18 @@ import yaml
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
+from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids import grid
+from vitinit.benchmark.models import registry as models
+from vitinit.benchmark.optimizers import registry as optimizers
+from vitinit.benchmark.spec import WITH_PATH, Recipe
 from vitinit.initializers.errors import unknown_name
 from vitinit.runners.options import console, print_table
 
 SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
+COLUMNS = "epochs", "batch_size", "lr", "weight_decay", "precision"
+"""Fields of a recipe that its line has."""
 
 
 def list_(
@@ -28,17 +35,29 @@ def list_(
     """List what a grid can name."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    find, text, hint = KINDS[kind]
-    entries, singular = find(), kind.removesuffix("s")
-    chosen = fnmatch.filter(entries, name or "*")
-    if not chosen:
+    read, hint = KINDS[kind]
+    entries, singular = read(), kind.removesuffix("s")
+    names = fnmatch.filter(entries, name or "*")
+    if not names:
         raise unknown_name(singular, str(name), entries)
     if name and name in entries and not isinstance(entries[name], str):
         lines = "\n".join(_described(entries[name])).splitlines()
     else:
-        print_table((singular, "what it is"), [(each, text(entries[each])) for each in chosen])
+        print_table((singular, "what it is"), [(name, _summary(entries[name])) for name in names])
         lines = hint.splitlines()
     console.print(*lines, sep="\n")
+
+
+def _summary(entry: Any) -> str:
+    """Return an entry on one line: a text itself, the size of a model, columns of a recipe, else its first sentence."""
+    if isinstance(entry, str):
+        return entry
+    if isinstance(entry, Recipe):
+        return ", ".join(f"{field} {getattr(entry, field)}" for field in COLUMNS)
+    if isinstance(entry, BaseModel):
+        return str(entry.describe())  # type: ignore[attr-defined]
+    sentence = " ".join((entry.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
+    return f"{entry.kind}: {sentence}" if hasattr(entry, "kind") else sentence
 
 
 def _described(entry: BaseModel | type[object]) -> list[str]:
@@ -59,96 +78,51 @@ def _yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _text(documented: object) -> str:
-    """The first sentence of a docstring."""
-    return " ".join((documented.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."
-
-
 def _registered(home: str) -> Callable[[], Mapping[str, Any]]:
     """Return a function that gives the entries of a registry."""
     return lambda: import_module(f"vitinit.{home}").REGISTRY.by_name()
 
 
 def _datasets() -> Mapping[str, str]:
-    from vitinit.benchmark.datasets import registry
-    from vitinit.benchmark.datasets.registry import data_dir
-    from vitinit.benchmark.grids import grid
-    from vitinit.benchmark.spec import WITH_PATH
-
     texts = {}
-    for name in registry.names():
-        dataset = registry.get(name)
+    for name in datasets.names():
+        dataset = datasets.get(name)
         if name in WITH_PATH:
-            texts[name] = f"{name}:{WITH_PATH[name]}: {_text(type(dataset))}"
+            texts[name] = f"{name}:{WITH_PATH[name]}: {_summary(type(dataset))}"
             continue
-        reason = registry.unavailable(grid.resolve_dataset({"name": name}), data_dir(None)) or "available"
+        reason = datasets.unavailable(grid.resolve_dataset({"name": name}), datasets.data_dir(None)) or "available"
         train, test = dataset.images or ("?", "?")
         sizes = f"{dataset.classes} classes, {train} training and {test} test images"
         texts[name] = f"{sizes}; {reason.removeprefix(f'{name} is ')}"
     return texts
 
 
-def _models() -> Mapping[str, BaseModel]:
-    from vitinit.benchmark.grids.grid import resolve_model
-    from vitinit.benchmark.models import registry
-
-    return {name: resolve_model({"preset": name, **SIZES}) for name in registry.presets()}
-
-
-def _recipes() -> Mapping[str, BaseModel]:
-    from vitinit.benchmark.grids import grid
-
-    return {name: grid.resolve_recipe({"name": name}) for name in grid.recipes()}
-
-
-def _recipe(recipe: BaseModel) -> str:
-    columns = "epochs", "batch_size", "lr", "weight_decay", "precision"
-    return ", ".join(f"{field} {getattr(recipe, field)}" for field in columns)
-
-
-def _optimizers() -> Mapping[str, str]:
-    from vitinit.benchmark.optimizers import registry
-
-    return registry.described()
-
-
-def _grids() -> Mapping[str, str]:
-    from vitinit.benchmark.grids import grid
-
-    return {name: grid.title(name) for name in grid.names()}
-
-
-KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], Callable[[Any], str], str]] = {
-    "initializers": (
-        _registered("initializers.registry"),
-        lambda cls: f"{cls.kind}: {_text(cls)}",
-        "Parameters of one: vitinit list initializers NAME",
-    ),
-    "datasets": (_datasets, str, "In a grid: datasets: [digits, folder:PATH]"),
+KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], str]] = {
+    "initializers": (_registered("initializers.registry"), "Parameters of one: vitinit list initializers NAME"),
+    "datasets": (_datasets, "In a grid: datasets: [digits, folder:PATH]"),
     "models": (
-        _models,
-        lambda spec: spec.describe(),
+        lambda: {name: grid.resolve_model({"preset": name, **SIZES}) for name in models.presets()},
         "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
         "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
     ),
-    "recipes": (_recipes, _recipe, "Every field of one: vitinit list recipes NAME"),
+    "recipes": (
+        lambda: {name: grid.resolve_recipe({"name": name}) for name in grid.recipes()},
+        "Every field of one: vitinit list recipes NAME",
+    ),
     "optimizers": (
-        _optimizers,
-        str,
+        optimizers.described,
         "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}",
     ),
     "augmentations": (
         _registered("benchmark.augmentations.registry"),
-        _text,
         "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]",
     ),
     "metrics": (
         _registered("benchmark.metrics.registry"),
-        _text,
         "Tables of one: vitinit tables --metric NAME",
     ),
-    "trackers": (_registered("runners.tracking.tracker"), _text, "With a run: vitinit run GRID --track NAME"),
-    "grids": (_grids, str, "Its runs: vitinit plan GRID"),
+    "trackers": (_registered("runners.tracking.tracker"), "With a run: vitinit run GRID --track NAME"),
+    "grids": (lambda: {name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID"),
 }
-"""Kinds by name: a function that finds the entries by name, one that says what an entry is, and the line below the
-table. An entry that is no text is printed whole by `vitinit list KIND NAME`."""
+"""Kinds by name: a function that returns the entries by name, and the line below the table. An entry that is no text is
+printed whole by `vitinit list KIND NAME`."""

@@ -3,16 +3,14 @@
 None imports torch before runs are carried out, but for `rank`, which tries the method first.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os
 import re
-import subprocess
-import sys
+import shlex
 import time
 from collections import Counter
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,13 +29,23 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count, os_errors
-from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT
-from vitinit.runners.launching import jobs
+from vitinit.runners.basics.environment import ROOT, default_device
+from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.launch import launch
-from vitinit.runners.launching.watch import STATES, choose, counts, details, estimate, load_grid, look, print_plan
+from vitinit.runners.launching.watch import (
+    STATES,
+    choose,
+    counts,
+    details,
+    estimate,
+    jobs_of,
+    load_grid,
+    look,
+    print_plan,
+)
 from vitinit.runners.options import (
     LOCAL,
     REFERENCE,
@@ -70,9 +78,9 @@ def plan(
     """Show every run of a grid and its state: recorded, live, skipped, to do. Nothing is written."""
     view = look(choose(load_grid(grid, seeds, fixed), only), Store(results), data_dir)
     print_plan(view)
-    left = [cell for cell, state, _ in view.planned if state != "done" and not cell.misfit]
-    if left and view.contents.done and (needed := estimate(left, view.contents.done.values())):
-        console.print(needed)
+    if left := [cell for cell, state, _ in view.planned if state != "done" and not cell.misfit]:
+        measure = f"vitinit run {shlex.quote(grid)} --try measures how long they take, and says what will fail"
+        console.print(estimate(left, view.contents.done.values()) or measure)
 
 
 def status(
@@ -137,14 +145,14 @@ def _group() -> None:
 def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
     """Cancel all jobs of a grid. Its runs write a checkpoint, and the same `run` command resumes them."""
     study = Path(grid).stem if grid.endswith((".yaml", ".yml")) else grid
-    known = jobs.look(results, study)
-    if not known.submissions:
+    jobs = jobs_of(results / study)
+    if not jobs.submissions:
         raise VitinitError(f"no run of {study!r} in {results} was submitted to a cluster")
-    if known.silence:
-        raise VitinitError(f"cannot cancel jobs of {study!r}: {known.silence}")
+    if jobs.silence:
+        raise VitinitError(f"cannot cancel jobs of {study!r}: {jobs.silence}")
     # a folder of somebody else's may be called after any job
-    own = {name for name, folder in known.submissions.items() if folder.stat().st_uid == os.getuid()}
-    job_ids = [job_id for job_id, job in known.alive.items() if job.name in own]
+    own = {name for name, folder in jobs.submissions.items() if folder.stat().st_uid == os.getuid()}
+    job_ids = [job_id for job_id, job in jobs.alive.items() if job.name in own]
     slurm_jobs.cancel(job_ids)
     console.print(f"cancelled {count(len(job_ids), 'job')}" if job_ids else "no job of it is left to cancel")
 
@@ -153,9 +161,6 @@ TIERS = {"quick": "standard-mechanism", "standard": "standard"}
 """The grids whose setting a tier has, and beside whose records it stands."""
 BESIDE = {"quick": ["catalogue-small"], "standard": []}
 """Other studies of the same model and length to stand beside."""
-
-OURS = "import runpy, sys; sys.path[0] = {!r}; runpy.run_module({!r}, run_name='__main__', alter_sys=True)"
-"""As `python -m`, which would look into the working folder first, and a user may have an `analysis.py` there."""
 
 
 def rank(
@@ -182,7 +187,7 @@ def rank(
     look. Exit code 1: a run has failed.
     """
     folder = data_folder(data_dir)
-    written, plan, useless = prepare(method, tier, base, results, folder)
+    written, plan, seconds, useless = prepare(method, tier, base, results, folder)
     study, answer = written.stem, 0
     if useless:
         console.print(f"without a placebo: {useless}", style="yellow")
@@ -194,9 +199,10 @@ def rank(
         if target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
-            left = [cell for cell in grid.cells if cell.run_id not in done]
             read = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
-            if needed := estimate(left, chain(done.values(), *read)):
+            if left := [cell for cell in grid.cells if cell.run_id not in done]:
+                measured = f"about {duration(len(left) * seconds)}, one run at a time, by two steps"
+                needed = estimate(left, chain(done.values(), *read)) or measured
                 console.print(f"the look at {target} seeds: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
@@ -204,7 +210,7 @@ def rank(
                 console.print(str(stopped))
                 raise typer.Exit(130) from None
         words = [study, "--results", str(results), *(word for folder in beside for word in ("--beside", str(folder)))]
-        answer = standing(words) or failed
+        answer = import_module("vitinit.analysis.standing").main(words) or failed
         plan = looks.read(results / study) or plan
         if plan.target in (None, target):  # it is final, or nothing was looked at, and what is printed says why
             break
@@ -218,6 +224,8 @@ class Ranked(NamedTuple):
     """Written where the results are; its stem is the study."""
     looks: Looks
     """Its plan, and the looks of before."""
+    seconds: float
+    """Time that a run takes here, about."""
     useless: str
     """Reason why it has no placebo; empty where it has."""
 
@@ -256,7 +264,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
             nothing is written then.
     """
     method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
-    own = HERE / "grids" / f"{TIERS[tier]}.yaml"
+    shipped = HERE / "grids" / f"{TIERS[tier]}.yaml"
     plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
     base_row, base_alone = f"{row}'s base", {"base": below}
@@ -269,9 +277,12 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
             "contrasts": [[row, other] for other in rows if other != row],
             "analysis": {"test": "none"},  # its looks test, and nothing else
             "rows": rows,
-            "blocks": [{**mapping(own.read_bytes(), own)["blocks"][0], "seeds": plan.seeds}],
+            "blocks": [{**mapping(shipped.read_bytes(), shipped)["blocks"][0], "seeds": plan.seeds}],
         }
 
+    from vitinit.runners.one_run.trial import measured_seconds
+
+    setting = Setting(results, "rank", data, Execution(default_device(), 1, "inline"), {})
     content, useless = grid_of(rows), ""
     cells = _draft(content)
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
@@ -281,11 +292,11 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     try:
         whole = grid_of({**rows, **placebo})
         beside = _draft(whole)
-        _start(beside[2].spec)
+        seconds = measured_seconds(beside[2], setting)
         content, cells = whole, beside
     except VitinitError as error:
         useless = str(error)
-        _start(cells[1].spec)  # where the method itself fails, that is the error
+        seconds = measured_seconds(cells[1], setting)  # where the method itself fails, that is the error
     digest = hashlib.sha256(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
     with os_errors(f"cannot write {grid}"):
@@ -294,7 +305,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     before = looks.read(results / grid.stem)
     if before is None:
         looks.write(results / grid.stem, plan)
-    return Ranked(grid, before or plan, useless)
+    return Ranked(grid, before or plan, seconds, useless)
 
 
 def _write(grid: Path, content: dict[str, Any]) -> None:
@@ -306,28 +317,3 @@ def _draft(content: dict[str, Any]) -> list[Cell]:
     with TemporaryDirectory() as folder:
         _write(Path(folder, "rank.yaml"), content)
         return grids.load(f"{folder}/rank.yaml", [0]).cells
-
-
-def _start(spec: RunSpec) -> None:
-    """Initialise a model as a run would, or nearly: images are noise.
-
-    Raises:
-        VitinitError: it cannot begin.
-    """
-    import torch
-
-    from vitinit.benchmark.models.build import build_model
-    from vitinit.initializers import registry
-    from vitinit.initializers.apply import apply_in_turn
-    from vitinit.initializers.streams import stream
-
-    noise = torch.randn(64, 3, spec.model.image_size, spec.model.image_size)
-    parts = [registry.build(part.name, part.params) for part in (spec.base, spec.method) if part]
-    job = registry.Job(training_images=lambda count: noise[:count])
-    apply_in_turn(build_model(spec.model, classes=10), parts, lambda name: stream(spec.seed, name), job)
-
-
-def standing(arguments: list[str]) -> int:
-    """Print where a study stands, by `analysis.standing` in a process of its own; return its exit code."""
-    code = OURS.format(str(IMPORTED_FROM), "vitinit.analysis.standing")
-    return subprocess.run([sys.executable, "-c", code, *arguments]).returncode

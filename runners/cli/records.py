@@ -29,25 +29,21 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     """
     roots = list(dict.fromkeys((results, REFERENCE)))
     paths = [path for root in roots if prefix.isalnum() for path in root.glob(f"*/{prefix}*.json")]
-    paths = [path for path in paths if re.fullmatch(r"[0-9a-f]{16}(\.failed|\.skipped)?\.json", path.name)]
-    run_ids = sorted({path.name[:16] for path in paths})
+    run_ids = sorted({path.name[:16] for path in paths if re.match(r"[0-9a-f]{16}\.", path.name)})
     if not run_ids:
         searched = " or ".join(map(str, roots))
         raise VitinitError(f"no record of a run {prefix!r} in {searched}; see: vitinit plan GRID")
     if len(run_ids) > 1:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
-    found: list[tuple[Path, Outcome]] = []
+    records: list[tuple[Path, Outcome]] = []
     for store in map(Store, roots):
         studies = sorted({path.parent.name for path in paths if path.parents[1] == store.root})
-        outcomes = [
-            (store.path(study, run_ids[0], record.status), record)
-            for study in studies
-            if (record := store.outcome(study, run_ids[0]))
-        ]
-        found += sorted(outcomes, key=lambda outcome: outcome[1].written, reverse=True)
-    if not found:
+        outcomes = [outcome for study in studies if (outcome := store.outcome(study, run_ids[0]))]
+        for record in sorted(outcomes, key=lambda outcome: outcome.written, reverse=True):
+            records.append((store.path(record.study, record.run_id, record.status), record))
+    if not records:
         raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
-    return found
+    return records
 
 
 def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
@@ -56,19 +52,17 @@ def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
     Raises:
         VitinitError: there is none.
     """
-    for path, record in (found := find(prefix, results)):
+    for path, record in find(prefix, results):
         if isinstance(record, RunRecord):
             return path, record
-    raise VitinitError(
-        f"run {found[0][1].run_id} is recorded as {found[0][1].status}: it has no numbers and no weights"
-    )
+    raise VitinitError(f"run {record.run_id} is recorded as {record.status}: it has no numbers and no weights")
 
 
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     (path, record), *others = find(run_id, results)  # several studies may share a run
     content = record.model_dump(mode="json", exclude=set(LONG.split()))
-    lines = [f"also recorded as {other.status}: {its_path}" for its_path, other in others]
+    lines = [f"also recorded as {other.status}: {other_path}" for other_path, other in others]
     last: list[str] = []
     if isinstance(record, RunRecord):
         epoch, best = record.best
@@ -180,8 +174,8 @@ def export(
 
     if out == LOCAL / "export" and out.is_symlink():
         raise VitinitError(f"{out} is a link: remove it, or write elsewhere with --out")
-    *found, unread = tables(study, results)
-    for name, rows in zip(("runs.csv", "epochs.csv"), found, strict=True):
+    runs, epochs, unread = tables(study, results)
+    for name, rows in (("runs.csv", runs), ("epochs.csv", epochs)):
         text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")
         with os_errors(f"cannot write to {out}"):
             out.mkdir(parents=True, exist_ok=True)

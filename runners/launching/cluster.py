@@ -1,7 +1,5 @@
 """Workers as jobs of SLURM: handed over and followed from here; and what such a job does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -17,8 +15,7 @@ from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
-from vitinit.runners.launching import jobs
-from vitinit.runners.launching.watch import View
+from vitinit.runners.launching.watch import RUNS, View, job_name, jobs_of
 from vitinit.runners.launching.work import Executor, Queue, Work, led, local, record_failure, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions
@@ -43,14 +40,13 @@ def hand_out(view: View, todo: Work, options: LaunchOptions, display: Display, p
     number = wanted(todo, view, profile, options.add)
     if options.dry_run:
         if todo.cells:
-            folder = jobs.folder(setting.root, setting.study) / "TIME"
             print(described(todo, number, profile))
-            print(script(profile, number, folder, setting.study, folder / "code"))
+            print(script(profile, number, setting.root / setting.study / "jobs/TIME", setting.study))
         return None
     if view.jobs.silence:
         raise VitinitError(
             f"whether jobs of {setting.study} wait or run is not known: {view.jobs.silence}. Call it again; if that "
-            f"cluster is gone for good, remove {jobs.folder(setting.root, setting.study)}"
+            f"cluster is gone for good, remove {setting.root / setting.study / 'jobs'}"
         )
     bury(view, setting)
     if todo.cells and number:
@@ -90,15 +86,15 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
 
     Raises:
         SlurmError: the cluster does not answer, or does not take the jobs.
-        VitinitError: the results folder cannot be written, or the code has been changed since the setting was made.
+        VitinitError: the results folder cannot be written.
     """
     setting, number = todo.setting, min(number, max_array_size())
     display.say(described(todo, number, profile))
     if ignored := ignored_variables(profile):
         display.say(f"the profile says what jobs ask for, and not {', '.join(ignored)} of this shell", "yellow")
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    folder = jobs.folder(setting.root, setting.study) / f"{stamp}-{uuid.uuid4().hex[:6]}"
-    name, code = jobs.name(setting.study, folder), folder / "code"
+    folder = setting.root / setting.study / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
+    name = job_name(folder)
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -106,14 +102,10 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
     try:
         with os_errors(f"cannot write to {folder}"), on_signals(Stop(interrupt)):
             folder.mkdir(0o700, parents=True)  # who shares the study cannot change what its jobs execute
-            unused = shutil.ignore_patterns(
-                "__pycache__", ".*"
-            )  # an editor's lock of a file is a link that leads nowhere
-            shutil.copytree(IMPORTED_FROM / "vitinit", code / "vitinit", ignore=unused)
-            if source_hash(code / "vitinit") != setting.code["source"]:
-                raise VitinitError("the code has been changed while this command was at work; call it again")
-            (folder / jobs.RUNS).write_text(json.dumps([cell.run_id for cell in todo.cells]))
-            job_ids = submit(work_in_job, todo, number, profile, folder, name, code)
+            unused = shutil.ignore_patterns("__pycache__", ".*")  # an editor's lock is a link that leads nowhere
+            shutil.copytree(IMPORTED_FROM / "vitinit", folder / "code/vitinit", ignore=unused)
+            (folder / RUNS).write_text(json.dumps([cell.run_id for cell in todo.cells]))
+            job_ids = submit(work_in_job, todo, number, profile, folder, name)
     except KeyboardInterrupt:
         slurm_jobs.cancel(slurm_jobs.queued([name]))
         raise
@@ -133,18 +125,18 @@ def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None,
     try:
         while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
             time.sleep(LOOK_S)
-            known = jobs.look(setting.root, setting.study)
+            jobs = jobs_of(setting.root / setting.study)
             free = {cell.run_id for cell in queue.candidates()}
             for run_id in left & queue.ended:
                 left.discard(run_id)
                 end = Store(setting.root).outcome(setting.study, run_id)
                 assert isinstance(end, End)
                 yield end
-            owners = {run_id: claims.last(queue.folder(run_id)) for run_id in left - free}
-            live = [run_id for run_id, owner in owners.items() if owner and not known.over(owner.job)]
+            owners = {run_id: claims.last(setting.folder(run_id)) for run_id in left - free}
+            live = [run_id for run_id, owner in owners.items() if owner and not jobs.over(owner.job)]
             for run_id in live:
-                display.event(run_id, claims.progress(queue.folder(run_id)))
-            quiet = 0 if known.alive or known.silence or live else quiet + 1
+                display.event(run_id, claims.progress(setting.folder(run_id)))
+            quiet = 0 if jobs.alive or jobs.silence or live else quiet + 1
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
     for run_id in left:
@@ -195,8 +187,7 @@ def _work(queue: Queue, stop: Stop) -> None:
     setting, display = queue.work.setting, Display(Terminal(160))
     if source_hash() != setting.code["source"]:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
-    _, processes = export_ranks()
-    if processes == 1:
+    if export_ranks() == 1:
         if any(queue.candidates()):
             work(queue, local, display, stop)
         return
@@ -210,4 +201,4 @@ def bury(view: View, setting: Setting) -> None:
     """Let go of the runs whose job is over: the next worker need not wait until their heartbeat is stale."""
     for run_id, owner in view.owners.items():
         if view.jobs.over(owner.job):
-            claims.bury(claims.folder(setting.root, setting.study, run_id), owner)
+            claims.bury(setting.folder(run_id), owner)

@@ -3,8 +3,6 @@
 `vitinit run`, `vitinit.run` and `vitinit rank` call `launch`. Imports torch only where runs are carried out.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -15,14 +13,14 @@ from pathlib import Path
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Grid
+from vitinit.benchmark.records.record import SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
-from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, skip
-from vitinit.runners.launching import jobs
+from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, now
 from vitinit.runners.launching.watch import View, choose, counts, details, look, on_folders, print_plan, run_seconds
 from vitinit.runners.launching.work import Executor, Queue, Tally, Work, check_writable, in_order, led, local, work
 from vitinit.runners.one_run import claims
@@ -60,14 +58,19 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 executor = local
             elif not options.dry_run:
                 # no other launcher may plan and hand out the same study at once
-                check_writable(setting.root / setting.study)
-                lock = stack.enter_context(claims.held(jobs.folder(setting.root, setting.study) / "submitting", Stop()))
+                study = setting.root / setting.study
+                check_writable(study)
+                lock = stack.enter_context(claims.held(study / "jobs/submitting", Stop()))
                 stack.callback(lock.finish)
             view, todo, failed_before = _todo(grid, options, display, setting, slots)
+            if options.trial:
+                from vitinit.runners.one_run.trial import try_out
+
+                return try_out(todo, display)
             if options.dry_run:
                 print_plan(view)
             else:
-                _begin(grid, view, failed_before, display, setting)
+                _begin(grid, view, setting, failed_before, display)
             if profile:
                 from vitinit.runners.launching.cluster import hand_out
 
@@ -77,9 +80,11 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     except KeyboardInterrupt as interrupt:
-        here = f"stopped; finished runs are recorded in {setting.root / setting.study}. The same command resumes "
-        there = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
-        raise KeyboardInterrupt(there if profile else f"{here}the others from their checkpoints.") from None
+        message = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
+        if not profile:
+            message = f"stopped; finished runs are recorded in {setting.root / setting.study}. "
+            message += "The same command resumes the others from their checkpoints."
+        raise KeyboardInterrupt(message) from None
 
 
 def _finish(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
@@ -110,7 +115,7 @@ def _setting(
     Raises:
         VitinitError: it is not there, or the options do not go together.
     """
-    executor = options.executor
+    executor = "local" if options.trial else options.executor
     if several() and executor != "inline":
         raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
     if executor == "auto":
@@ -127,25 +132,27 @@ def _setting(
     compiled = options.compiled and (device == "cuda" or options.device == "cpu")
     if options.compiled and not compiled:
         display.say("--compile is for a GPU and is off here; --compile --device cpu compiles for the CPU", "yellow")
-    here = job or Profile(processes=1, cpus=cores(), gpus=len(gpu_slots()) if device == "cuda" else 0)
-    gpus = here.gpus if device == "cuda" else 0
+    cpus, tasks, variables = (job.cpus, job.tasks, job.environment) if job else (cores(), 1, {})
+    gpus = 0
+    if device == "cuda":
+        gpus = job.gpus if job else len(gpu_slots())
     if git := environment.code().get("git"):
         display.say(f"records will not tell the commit of {environment.ROOT}, nor if it was changed: {git}", "yellow")
-    alone = executor == "inline" or here.tasks > 1
+    alone = executor == "inline" or tasks > 1
     if alone and (options.workers or 1) > 1:
-        who = "executor inline carries" if executor == "inline" else f"{here.tasks} processes of a job carry"
+        who = "executor inline carries" if executor == "inline" else f"{tasks} processes of a job carry"
         raise VitinitError(f"--workers {options.workers}: the {who} out one run at a time")
     # one run a core, where small models train fastest, or one a GPU; one of several processes has its job to itself
-    workers = options.workers or (1 if alone else gpus or here.cpus)
+    workers = options.workers or (1 if alone else gpus or cpus)
     if device == "cuda" and executor == "local" and not options.workers:
         from vitinit.runners.basics.gpu import runs_at_once
         from vitinit.runners.loaders.base import device_memory
 
-        room = device_memory(device), here.cpus // gpus
+        room = device_memory(device), cpus // gpus
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
         display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
         workers = gpus * at_once
-    threads = {**os.environ, **here.environment}.get("OMP_NUM_THREADS", "").lstrip("0")
+    threads = {**os.environ, **variables}.get("OMP_NUM_THREADS", "").lstrip("0")
     return (
         job,
         workers,
@@ -155,7 +162,7 @@ def _setting(
             data_dir=datasets.data_dir(options.data_dir).absolute(),
             execution=Execution(
                 device=device,
-                threads=int(threads) if threads.isdecimal() else max(1, here.cpus // workers),
+                threads=int(threads) if threads.isdecimal() else max(1, cpus // workers),
                 executor=executor,
                 deterministic=options.deterministic,
                 micro_batch=options.micro_batch,
@@ -226,25 +233,26 @@ def _todo(
     cells, failed_before = view.cells("to do", "live"), [cell.run_id for cell in view.cells("failed")]
     if options.retry_failed:
         cells, failed_before = view.cells("to do", "live", "failed"), []
-        setting = replace(setting, retried={run_id: each.written for run_id, each in view.contents.failed.items()})
+        setting = replace(setting, retried={run_id: failed.written for run_id, failed in view.contents.failed.items()})
     for cell in cells:
         check_execution(cell.spec, setting.execution)
     seconds = run_seconds(cells, view.contents.done.values())
     return view, Work(in_order(cells, seconds), setting, slots, seconds), failed_before
 
 
-def _begin(grid: Grid, view: View, before: list[str], display: Display, setting: Setting) -> None:
+def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], display: Display) -> None:
     """Say what there is to do; record which runs do not fit, and no longer those that do."""
+    study, store = setting.study, Store(setting.root)
     display.say(grid.title)
-    display.say(f"{counts(view)}; records in {setting.root / grid.name}")
+    display.say(f"{counts(view)}; records in {setting.root / study}")
     for line in (*details(view), *on_folders(view)):
         display.say(line, "yellow")
-    if before:
-        display.say(f"{count(len(before), 'run')} failed before; --retry-failed runs them again")
-    store = Store(setting.root)
+    if failed_before:
+        display.say(f"{count(len(failed_before), 'run')} failed before; --retry-failed runs them again")
     for cell, state, reason in view.planned:
+        run_id, spec = cell.run_id, cell.spec
         if state == "skip" and cell.misfit:
-            store.write(skip(cell, setting.study, reason))
-        elif cell.run_id in view.contents.skipped:
-            store.remove(setting.study, cell.run_id, "skipped")
-    store.write_layout(setting.study, grid.layout)
+            store.write(SkipRecord(run_id=run_id, study=study, row=cell.row, spec=spec, written=now(), reason=reason))
+        elif run_id in view.contents.skipped:
+            store.remove(study, run_id, "skipped")
+    store.write_layout(study, grid.layout)

@@ -1,16 +1,17 @@
 """Runs of a grid as they stand: those that `--only` chooses, the state of each, how long they take, and all in words.
 
-Imports torch only where a GPU computes.
+Workers of a cluster are known by `<root>/<study>/jobs/<time>-<six hex digits>/`, a submission: the work, the code, and
+the files and logs of its jobs. These are named after study and digits, so that they are found whatever becomes of their
+launcher. Imports torch only where a GPU computes.
 """
 
-from __future__ import annotations
-
 import fnmatch
+import json
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.datasets.folder import in_both
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.schema import Cell, Grid, seeds_of
@@ -28,11 +30,10 @@ from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers.errors import VitinitError, count, os_errors, plain, unknown_name
 from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
-from vitinit.runners.launching import jobs
-from vitinit.runners.launching.jobs import Jobs
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.claims import Owner
 from vitinit.runners.options import console, print_table
+from vitinit.slurm import jobs as cluster
 
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
@@ -77,8 +78,8 @@ def matches(cell: Cell, condition: str) -> bool:
     with suppress(ValueError):
         if key != "id":
             return float(value) == float(pattern)
-    # brackets may be those of "cifar10[5000]"
-    return any(fnmatch.fnmatchcase(value, each) for each in (pattern, pattern.replace("[", "[[]")))
+    plain_brackets = pattern.replace("[", "[[]")  # such as those of "cifar10[5000]"
+    return fnmatch.fnmatchcase(value, pattern) or fnmatch.fnmatchcase(value, plain_brackets)
 
 
 KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
@@ -103,6 +104,73 @@ def fixed_values(given: list[str]) -> dict[str, Any]:
             raise VitinitError(f"--set {field} is there twice")
         fixed[field] = mapping(f"value: {value}".encode(), Path(f"--set {field}"))["value"]
     return fixed
+
+
+RUNS = "runs.json"
+"""Name of the file with the run_ids of a submission."""
+
+
+def job_name(submission: Path) -> str:
+    """Return the name of a submission's jobs. Job ids begin anew when a cluster is set up anew, names do not."""
+    return f"{submission.parents[1].name}-{submission.name[-6:]}"
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """Submissions of a study, oldest first by the name of their jobs, and what the cluster says of these now."""
+
+    submissions: dict[str, Path]
+    alive: dict[str, cluster.Queued] = field(default_factory=dict)
+    """Jobs that wait or run, by id."""
+    silence: str = ""
+    """Reason why the cluster gave no answer; empty where it answered."""
+
+    def of(self, job_id: str | None) -> Path | None:
+        """Return the submission of a job; None for a job that was not handed out here."""
+        submissions = (path for path in reversed(self.submissions.values()) if any(path.glob(f"{job_id}_*")))
+        return next(submissions, None) if job_id else None
+
+    def over(self, job_id: str | None) -> bool:
+        """Return True if a job was handed out here and is known to have ended."""
+        if self.silence or not (submission := self.of(job_id)):
+            return False
+        job = self.alive.get(str(job_id))
+        return not (job and self.submissions.get(job.name) == submission)
+
+    def runs(self) -> set[str]:
+        """Return the runs that jobs which wait or run may carry out.
+
+        Raises:
+            VitinitError: the file that says so is damaged.
+        """
+        run_ids: set[str] = set()
+        for path in {self.submissions[job.name] / RUNS for job in self.alive.values()}:
+            try:
+                run_ids |= set(json.loads(read(path)))
+            except (OSError, ValueError, TypeError):  # whoever may write there may have written anything
+                raise VitinitError(
+                    f"{path} is damaged: the runs of jobs that wait or run are not known; --add N hands over more"
+                ) from None
+        return run_ids
+
+    def ended(self, job_ids: Collection[str]) -> dict[str, str]:
+        """Return how jobs ended, in words, by job id; those that the cluster has forgotten too."""
+        ends, words = cluster.ended(job_ids), {}
+        for job_id in job_ids:
+            end = ends.get(job_id)
+            known = end and self.submissions.get(end.name) == self.of(job_id)
+            how = f"ended: {end.state}, exit code {end.exit_code}" if end and known else ""
+            words[job_id] = f"job {job_id} {how or 'has gone, and the cluster does not say how'}"
+        return words
+
+
+def jobs_of(study: Path) -> Jobs:
+    """Return the jobs of the study in this folder."""
+    submissions = {job_name(path): path for path in sorted(study.glob("jobs/*-*"))}
+    try:
+        return Jobs(submissions, cluster.queued(submissions))
+    except cluster.SlurmError as error:
+        return Jobs(submissions, silence=str(error))
 
 
 State = Literal["done", "live", "failed", "skip", "to do"]
@@ -154,34 +222,38 @@ def look(
         missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
     """
     # Claims before records: a run that ends in between is then found done, never to do.
-    folders = {folder.name: folder for folder in claims.folder(store.root, grid.name, "any").parent.glob("*")}
+    study = store.root / grid.name
+    folders = {folder.name: folder for folder in study.glob("unfinished/*")}
     owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.last(folder))}
     live = {run_id for run_id in owners if claims.live(folders[run_id])}
-    handed = jobs.look(store.root, grid.name)
-    over = {job_id for job_id in {owner.job for owner in owners.values()} if job_id and handed.over(job_id)}
+    jobs = jobs_of(study)
+    over = {owner.job for owner in owners.values() if owner.job and jobs.over(owner.job)}
     contents = store.read(grid.name)
-    ended = cache(lambda: jobs.ended(handed, over))
+    ended = cache(lambda: jobs.ended(over))
     data = datasets.data_dir(data_dir)
     why_not = cache(missing or (lambda spec: datasets.unavailable(spec, data)))
 
     def planned(cell: Cell) -> Planned:
-        run_id, failed = cell.run_id, contents.failed.get(cell.run_id)
+        run_id = cell.run_id
+        folder, owner, failed = folders.get(run_id), owners.get(run_id), contents.failed.get(run_id)
         if run_id in contents.done:
             return Planned(cell, "done")
-        if run_id in live and owners[run_id].job not in over:
-            return Planned(cell, "live", claims.described(folders[run_id], owners[run_id]))
+        if folder and owner and run_id in live and owner.job not in over:
+            return Planned(cell, "live", claims.described(folder, owner))
         if reason := cell.misfit or why_not(cell.spec.dataset):
             return Planned(cell, "skip", reason)
         if failed:
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
-        said = []
-        if run_id in owners and (job_id := owners[run_id].job) in over:
-            said.append(ended()[str(job_id)])
-        if run_id in folders and any(folders[run_id].glob("*.ckpt")):
-            said.append("stopped, resumes from its checkpoint")
-        return Planned(cell, "to do", "; ".join(said))
+        reasons = []
+        if owner and owner.job in over:
+            reasons.append(ended()[owner.job])
+        if folder and any(folder.glob("*.ckpt")):
+            reasons.append("stopped, resumes from its checkpoint")
+        elif folder and not folder.is_dir():
+            reasons.append(f"{folder} is no folder of a run: remove it")
+        return Planned(cell, "to do", "; ".join(reasons))
 
-    return View(grid, data, [planned(cell) for cell in grid.cells], contents, owners, handed)
+    return View(grid, data, [planned(cell) for cell in grid.cells], contents, owners, jobs)
 
 
 SHOWN = 8
@@ -207,23 +279,26 @@ def print_plan(view: View) -> None:
 def counts(view: View) -> str:
     """Number of runs, and of those in each state."""
     number = Counter(state for _, state, _ in view.planned)
-    return f"{count(len(view.planned), 'run')}: " + ", ".join(
-        f"{number[each]} {each}" for each in STATES if number[each]
-    )
+    states = (f"{number[state]} {state}" for state in STATES if number[state])
+    return f"{count(len(view.planned), 'run')}: {', '.join(states)}"
 
 
 def details(view: View) -> list[str]:
     """Lines on what needs a sentence: who runs what, what failed, what is missing, which file is no record."""
     contents, lines = view.contents, workers(view)
-    for state in ("live", "failed"):
-        some = [
+    for listed in ("live", "failed"):
+        runs = [
             f"{state} {cell.run_id[:8]}, {cell.describe()}: {reason}"
-            for cell, now, reason in view.planned
-            if now == state
+            for cell, state, reason in view.planned
+            if state == listed
         ]
-        lines += some[:SHOWN] + [f"{state}: and {len(some) - SHOWN} more"] * (len(some) > SHOWN)
-    reasons = Counter(reason for _, state, reason in view.planned if state == "to do" and reason)
-    lines += [f"to do, {count(number, 'run')}: {reason}" for reason, number in reasons.most_common(SHOWN)]
+        lines += runs[:SHOWN] + [f"{listed}: and {len(runs) - SHOWN} more"] * (len(runs) > SHOWN)
+    outcomes = contents.failed | contents.done
+    notes = [note for cell in view.cells("done", "failed") for note in outcomes[cell.run_id].notes or ()]
+    to_do = [reason for _, state, reason in view.planned if state == "to do" and reason]
+    for state, reasons in (("noted,", notes), ("to do,", to_do)):
+        common = Counter(reasons).most_common(SHOWN)
+        lines += [f"{state} {count(number, 'run')}: {reason}" for reason, number in common]
     for cell, state, reason in view.planned:
         if state == "skip":
             lines.append(f"skip {', '.join(cell.place) if cell.misfit else cell.spec.dataset.label}: {reason}")
@@ -238,8 +313,7 @@ def details(view: View) -> list[str]:
         "records"
         for name, number in changed.items()
     ]
-    pairs = {(cell.spec.model.label, cell.spec.base.name) for cell, *_ in view.planned}
-    bases = Counter(model for model, _ in pairs)
+    bases = Counter(model for model, _ in {(cell.spec.model.label, cell.spec.base.name) for cell, *_ in view.planned})
     for cell, *_ in view.planned:
         lines += [f"{cell.spec.model.label}: {line}" for line in cell.remarks if bases[cell.spec.model.label] > 1]
     return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
@@ -247,15 +321,15 @@ def details(view: View) -> list[str]:
 
 def workers(view: View) -> list[str]:
     """Lines on jobs of a cluster: how many wait and run; or, where runs are left without any, where their logs are."""
-    jobs, left = view.jobs, view.cells("to do")
+    jobs = view.jobs
     if jobs.silence:
         return [f"whether jobs wait or run is not known: {jobs.silence}"]
     states = Counter(
         f"{job.state.lower()} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}" for job in jobs.alive.values()
     )
-    if states:
-        return [f"{count(number, 'job')} {state}" for state, number in states.most_common(SHOWN)]
-    return [f"no job of it is left; logs: {[*jobs.submissions.values()][-1]}"] if jobs.submissions and left else []
+    if not states and jobs.submissions and view.cells("to do"):
+        return [f"no job of it is left; logs: {[*jobs.submissions.values()][-1]}"]
+    return [f"{count(number, 'job')} {state}" for state, number in states.most_common(SHOWN)]
 
 
 def on_folders(view: View) -> list[str]:
@@ -296,8 +370,8 @@ def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[s
     epoch_seconds = defaultdict[str, list[float]](list)
     for record in records:
         epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
-    measured = [cell for cell in cells if _workload(cell.spec) in epoch_seconds]
-    return {cell.run_id: cell.spec.recipe.epochs * mean(epoch_seconds[_workload(cell.spec)]) for cell in measured}
+    measured = ((cell, epoch_seconds.get(_workload(cell.spec))) for cell in cells)
+    return {cell.run_id: cell.spec.recipe.epochs * mean(seconds) for cell, seconds in measured if seconds}
 
 
 def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:

@@ -95,7 +95,7 @@ class Queue:
             if recorded & {f"{run_id}.json", f"{run_id}.failed.json"} and final_outcome(cell, setting):
                 self.ended.add(run_id)
                 continue
-            owned = run_id in begun and claims.live(self.folder(run_id))
+            owned = run_id in begun and claims.live(setting.folder(run_id))
             if not owned and not self._missing(cell.spec.dataset):
                 yield cell
 
@@ -122,13 +122,9 @@ class Queue:
         saved = (self._checkpoints(run_id) - before for run_id, before in self.taken.items())
         return bool(self.ended & self.taken.keys()) or any(saved)
 
-    def folder(self, run_id: str) -> Path:
-        """Return where an unfinished run keeps its claims and checkpoints."""
-        return claims.folder(self.work.setting.root, self.work.setting.study, run_id)
-
     def _checkpoints(self, run_id: str) -> set[str]:
         """Return the names of a run's checkpoints, which hold the step."""
-        return {path.name for path in self.folder(run_id).glob("step-*.ckpt")}
+        return {path.name for path in self.work.setting.folder(run_id).glob("step-*.ckpt")}
 
 
 Executor = Callable[[Queue, Display, Stop], Generator[End, None, None]]
@@ -195,7 +191,7 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
 def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> End:
     """Record that a run has failed, unless it is recorded already, or another worker has it."""
     try:
-        with claims.held(claims.folder(setting.root, setting.study, cell.run_id), Stop()) as claim:
+        with claims.held(setting.folder(cell.run_id), Stop()) as claim:
             recorded = final_outcome(cell, setting)
             if isinstance(recorded, RunRecord):
                 claim.finish()
@@ -214,10 +210,12 @@ def check_writable(folder: Path) -> None:
     Raises:
         VitinitError: records cannot be written there.
     """
-    with os_errors(f"cannot write to the results folder {folder}"):
+    try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0" * 2**16)
+    except OSError as error:
+        raise claims.refused(folder, error) from None
 
 
 END_S = 10.0
@@ -336,7 +334,7 @@ def _start(
 
 def _died(cell: Cell, code: int, setting: Setting, stop: Stop) -> End:
     """Record that a run's process died, unless the run was recorded before, or another launcher has it already."""
-    number = next((each for each in signal.Signals if each == -code), None)
+    number = next((known for known in signal.Signals if known == -code), None)
     how = f"its process was killed by {number.name}" if number else f"its process ended with exit code {code}"
     if stop.reason or number in SIGNALS:
         return Unfinished(cell.run_id, "stopped", f"{how} before it had begun")

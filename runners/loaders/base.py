@@ -206,8 +206,8 @@ class Loader(ABC):
             while taken := list(itertools.islice(numbered, together)):
                 # drawn here: it seeds global generators, which only one thread may
                 drawn = [
-                    np.concatenate([self.drawn(*each, numbers, epoch, step) for step, _, numbers in taken])
-                    for each in self.augmentations
+                    np.concatenate([self.drawn(*augmentation, numbers, epoch, step) for step, _, numbers in taken])
+                    for augmentation in self.augmentations
                 ]
                 yield partial(self._augmented, taken, drawn, epoch)
 
@@ -348,8 +348,16 @@ def crop_and_flip_image(image: Image.Image, size: int, recipe: Recipe, draws: ra
     A random resized crop is of random area and shape, with the draws that timm makes.
     """
     if recipe.crop_scale:
-        box = _crop_box(image, recipe.crop_scale, recipe.crop_ratio, draws)
-        image = TF.resized_crop(image, *box, [size, size], draws.choice(TRAINING_INTERPOLATION))
+        (width, height), ratio = image.size, recipe.crop_ratio
+        for columns, rows in random_sides(draws, width * height, recipe.crop_scale, ratio):
+            if columns <= width and rows <= height:
+                top, left = draws.randint(0, height - rows), draws.randint(0, width - columns)
+                break
+        else:  # the largest central part of an allowed shape
+            columns, rows = min(width, round(height * ratio[1])), min(height, round(width / ratio[0]))
+            top, left = (height - rows) // 2, (width - columns) // 2
+        interpolation = draws.choice(TRAINING_INTERPOLATION)
+        image = TF.resized_crop(image, top, left, rows, columns, [size, size], interpolation)
     else:
         image = central_crop(image, size, recipe.crop_pct)
     return ImageOps.mirror(image) if draws.random() < recipe.hflip else image
@@ -358,19 +366,6 @@ def crop_and_flip_image(image: Image.Image, size: int, recipe: Recipe, draws: ra
 def central_crop(image: Image.Image, size: int, crop_pct: float) -> Image.Image:
     """The test transform of timm: shorter side to size / crop_pct (bicubic), then the central size x size pixels."""
     return TF.center_crop(TF.resize(image, math.floor(size / crop_pct), InterpolationMode.BICUBIC), size)
-
-
-def _crop_box(
-    image: Image.Image, scale: tuple[float, float], ratio: tuple[float, float], draws: random.Random
-) -> tuple[int, int, int, int]:
-    """Top, left, rows and columns; the largest central part of an allowed shape where ten attempts do not fit."""
-    width, height = image.size
-    for columns, rows in random_sides(draws, width * height, scale, ratio):
-        if columns <= width and rows <= height:
-            return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
-    columns = min(width, round(height * ratio[1]))
-    rows = min(height, round(width / ratio[0]))
-    return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
 RESIDENT_SHARE = 0.25

@@ -1,10 +1,10 @@
 """Carrying one run out: claimed, in one process or several, its end recorded whatever it is."""
 
-from __future__ import annotations
-
 import io
 import os
+import shlex
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -42,7 +42,6 @@ from vitinit.runners.basics.setting import (
     failure,
     final_outcome,
     now,
-    record,
 )
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
@@ -83,7 +82,7 @@ def carry_out(
     """
     if world.rank:
         return _help(cell, setting, stop, world)
-    folder = claims.folder(setting.root, setting.study, cell.run_id)
+    folder = setting.folder(cell.run_id)
 
     def report(line: str) -> None:
         claim.note(shareable(line))
@@ -143,6 +142,25 @@ def carry_out(
     return end
 
 
+def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkpoints) -> None:
+    """Write the record; when the folder does not take it, put it where the user can fetch it."""
+    try:
+        store.write(outcome)
+    except VitinitError:
+        checkpoints.make_room()  # a full disk has room for a record then
+        try:
+            store.write(outcome)
+        except VitinitError as error:
+            try:
+                path = Store(tempfile.mkdtemp(prefix="vitinit-")).write(outcome)
+            except (OSError, VitinitError):  # often on the same full disk
+                raise error from None
+            command = shlex.join(["mv", str(path), f"{store.root / outcome.study}/"])
+            raise VitinitError(
+                f"{error}; the record is safe, put it in place when that can be written: {command}"
+            ) from None
+
+
 def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
     """Take the part of another rank in `carry_out`; rank 0 sends that the run begins, if it does, and its end."""
     end = world.broadcast()
@@ -175,9 +193,8 @@ def _give_up(
     """
     text, requeued = f"{world.name()}: {_message(error)}", False
     try:
-        folder = claims.folder(setting.root, setting.study, cell.run_id)
         first = world.first_to_fail()
-        lost_device = gpu.to_blame(error, world.device(setting.execution.device), folder)
+        lost_device = gpu.to_blame(error, world.device(setting.execution.device), setting.folder(cell.run_id))
         if lost_device or first:
             print(f"{cell.describe()}: {lost_device or text}", file=sys.stderr, flush=True)
         if lost_device:
@@ -225,11 +242,11 @@ def run(
         BrokenDevice: the GPU does not compute.
     """
     with world.same_fate():
-        this = Run(cell, setting, stop, world, report, on_epoch)
+        this = Run(cell, setting, stop, world, report)
     with world.same_fate():
         if checkpoints and not this.resume(checkpoints):
             this.begin()
-    training = this.training
+    training, observer = this.training, this.observer
     if world.size > 1:  # one of them reads or initialises, and all take its state
         content = world.broadcast(None if world.rank else pack(training.state_dict()))
         if world.rank:
@@ -243,10 +260,16 @@ def run(
         if reason:
             raise Stopped(reason)
 
+    def epoch_ended(row: EpochRow) -> None:
+        evaluated = row.score is not None
+        on_epoch(row, observer.see(training.model, row.epoch, evaluated) if observer else None)
+
     between_steps()
-    told = cell.spec.dataset.evaluate_on, this.epoch_ended, between_steps, world
-    execution = this.execution
-    train(training, this.loader, cell.spec.seed, *told, execution.micro_batch, execution.compiled)
+    evaluate_on, how = cell.spec.dataset.evaluate_on, this.execution
+    train(
+        training, this.loader, cell.spec.seed, evaluate_on, epoch_ended, between_steps, world, how.micro_batch,
+        how.compiled,
+    )  # fmt: skip
     return this.record() if checkpoints else None
 
 
@@ -258,9 +281,8 @@ class Run:
     setting: Setting
     stop: Stop
     """Asked between the parts of opening and initialising."""
-    world: World
-    report: Callable[[str], None]
-    on_epoch: Callable[[EpochRow, Probe | None], None]
+    world: World = ALONE
+    report: Callable[[str], None] = lambda line: None
 
     def __post_init__(self) -> None:
         self.started, self.began = now(), time.perf_counter()
@@ -298,7 +320,14 @@ class Run:
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
-        self.observer = None if self.world.rank else self.new_observer()
+        self.observer: Observer | None = None
+        if self.world.rank == 0 and has_attention(self.training.model):
+            keeps = self.setting.keep_maps and spec.model.attention_maps is not None
+            maps_at = (0, recipe.epochs) if keeps else ()
+            held_out = len(self.data.held_out.labels)
+            self.observer = Observer(self.loader, held_out, self.setting.probes, maps_at, self.report)
+        if self.world.rank == 0 and self.setting.keep_maps and spec.model.attention_maps is None:
+            self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
         self.from_step = 0
         self.init: InitReport
         self.sessions: list[Session] = []
@@ -308,20 +337,9 @@ class Run:
         """With whatever weights the model was built with."""
         loader = self.loader
         model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
-        for part in filter(None, (self.base, self.method)):
-            part.freeze(model)
+        for initializer in filter(None, (self.base, self.method)):
+            initializer.freeze(model)
         return Training(model, self.spec.recipe, loader.steps, loader.device)
-
-    def new_observer(self) -> Observer | None:
-        """Return the observer of attention, in rank 0 of a model that has some."""
-        spec, setting, model = self.spec, self.setting, self.training.model
-        keeps = setting.keep_maps and spec.model.attention_maps is not None
-        if setting.keep_maps and not keeps:
-            self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
-        if not has_attention(model):
-            return None
-        maps_at = (0, spec.recipe.epochs) if keeps else ()
-        return Observer(self.loader, len(self.data.held_out.labels), setting.probes, maps_at, self.report)
 
     def resume(self, checkpoints: Checkpoints) -> bool:
         """Go on from the newest checkpoint that can be used, if there is one.
@@ -365,13 +383,6 @@ class Run:
             self.observer.targets_LHNN = targets_LHNN
             self.observer.see(self.training.model, 0)
 
-    def epoch_ended(self, row: EpochRow) -> None:
-        """Measure the model after an epoch, and tell about it."""
-        probe = None
-        if self.observer:
-            probe = self.observer.see(self.training.model, row.epoch, evaluated=row.score is not None)
-        self.on_epoch(row, probe)
-
     def state_dict(self) -> dict[str, Any]:
         """All that the future of the run depends on: what a checkpoint holds."""
         return {
@@ -379,7 +390,7 @@ class Run:
             "checksum": self.data.checksum,
             "training": self.training.state_dict(),
             "init": self.init.model_dump(mode="json"),
-            "sessions": [each.model_dump() for each in self.all_sessions()],
+            "sessions": [session.model_dump() for session in self.all_sessions()],
             "affects_bits": self.affects_bits,
             "changes": self.environment.get(CHANGES, []),
             "observed": self.observer.state_dict() if self.observer else {},
@@ -410,10 +421,10 @@ class Run:
         if state["changes"]:
             self.environment[CHANGES] = state["changes"]
         resumed = f"goes on from epoch {training.epoch + 1}, step {training.step}"
-        if found := differences(state["affects_bits"], self.affects_bits):
-            what = {key: list(values) for key, values in found.items()}
+        if changes := differences(state["affects_bits"], self.affects_bits):
+            what = {key: list(values) for key, values in changes.items()}
             self.environment.setdefault(CHANGES, []).append({"from_step": training.total_steps, "changed": what})
-            resumed += f" (changed since then: {', '.join(found)})"
+            resumed += f" (changed since then: {', '.join(changes)})"
         self.report(resumed)
 
     def all_sessions(self) -> list[Session]:
@@ -445,7 +456,7 @@ class Run:
             row=cell.row,
             spec=spec,
             written=now(),
-            seconds=sum(each.seconds for each in sessions),
+            seconds=sum(session.seconds for session in sessions),
             sessions=sessions,
             parameters=parameter_count(model),
             dataset=DatasetInfo(

@@ -13,8 +13,6 @@ A claim says who took the run and never changes. Its mtime is the heartbeat, and
 `progress.json` beside it says how far the run is.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import platform
@@ -75,11 +73,6 @@ class Owner(Frozen):
         """Return where it runs, for people."""
         return f"job {self.job} on {self.host}" if self.job else f"host {self.host} pid {self.pid}"
 
-    @property
-    def here(self) -> bool:
-        """Return True for a process whose end can be seen from this one."""
-        return self.machine == _machine()
-
 
 UNKNOWN = Owner(host="unknown", machine="", pid=1)
 
@@ -112,11 +105,6 @@ class Taken(Exception):
     """Another process is carrying out the run; the message says which."""
 
 
-def folder(root: Path, study: str, run_id: str) -> Path:
-    """Return where an unfinished run keeps its claims and checkpoints."""
-    return root / study / "unfinished" / run_id
-
-
 def last(folder: Path) -> Owner | None:
     """Return the process that took the run last, live or not; UNKNOWN where its claim cannot be read."""
     claim = _last(folder)
@@ -126,7 +114,22 @@ def last(folder: Path) -> Owner | None:
 def live(folder: Path) -> Owner | None:
     """Return the process that is carrying out the run of this folder right now."""
     claim = _last(folder)
-    return _live(claim) if claim else None
+    if not claim:
+        return None
+    owner = _owner(claim)
+    try:
+        beat = claim.stat().st_mtime
+    except FileNotFoundError:
+        return None
+    except PermissionError:
+        return owner
+    if beat <= RELEASED:
+        return None
+    if owner.machine == _machine():  # its end can be seen from here
+        return owner if _alive(owner) else None
+    if owner.job and owner.job == slurm_jobs.current():  # which has been started again on another node
+        return None
+    return owner if time.time() - beat < STALE_S else None
 
 
 def bury(folder: Path, owner: Owner) -> None:
@@ -146,80 +149,15 @@ def progress(folder: Path) -> Progress:
 
 def described(folder: Path, owner: Owner) -> str:
     """Return where the run of this folder is carried out, and how far it is."""
+    if owner is UNKNOWN:
+        return f"somebody whose claim cannot be read: its owner says chmod -R a+rX {folder}"
     return ", ".join(filter(None, (owner.describe(), progress(folder).describe())))
 
 
-@contextmanager
-def held(folder: Path, stop: Stop, source: str = "") -> Iterator[Claim]:
-    """Claim a run for as long as the context lasts; a background thread keeps the heartbeat.
-
-    When the claim is lost all the same (this process was frozen for longer than STALE_S, and another machine took the
-    run over), the run is asked to stop.
-
-    Raises:
-        Taken: another process has it.
-        VitinitError: the folder cannot be written.
-    """
-    claim = take(folder, source)
-    over = threading.Event()
-
-    def beat() -> None:
-        while not over.wait(BEAT_S):
-            with suppress(OSError):  # a full or vanished disk is for the run itself to report
-                if claim.lost():
-                    stop.request("another process has taken the run over")
-                    return
-                os.utime(claim.path)
-                claim.write_progress()
-
-    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield claim
-    finally:
-        over.set()
-        thread.join()
-        claim.release()
-
-
-def take(folder: Path, source: str = "") -> Claim:
-    """Claim a run.
-
-    Raises:
-        Taken: another process has it.
-        VitinitError: the folder cannot be written.
-    """
-    owner = Owner(
-        host=platform.node(),
-        machine=_machine(),
-        pid=os.getpid(),
-        born=_born(os.getpid()) or 0,
-        job=slurm_jobs.current(),
-        source=source,
-        token=uuid.uuid4().hex,
-    )
-    content, own = owner.model_dump_json().encode(), folder / f".claim-{owner.token}"
-    for attempt in range(TRIES):
-        time.sleep(0.001 * attempt)
-        try:
-            if folder.is_symlink():
-                raise VitinitError(f"{folder} is a link: remove it")
-            folder.mkdir(parents=True, exist_ok=True)
-            before = _last(folder)
-            if before and (other := _live(before)):
-                raise Taken(f"being run by {described(folder, other)}")
-            claim = Claim(folder / CLAIM.format(_number(before) + 1 if before else 1), content)
-            own.write_bytes(content)
-            _link(own, claim.path)
-            return claim
-        except (FileNotFoundError, FileExistsError):  # another was faster, or has finished the run
-            pass
-        except OSError as error:
-            raise VitinitError(f"cannot write to {folder}: {error.strerror or error}") from None
-        finally:
-            with suppress(OSError):
-                own.unlink()
-    raise Taken(f"being run by {(last(folder) or UNKNOWN).describe()}")
+def refused(folder: Path, error: OSError) -> VitinitError:
+    """Return the error for a folder that cannot be written."""
+    mend = f"; its owner: umask 002; chmod -R g+rwX {folder}" if isinstance(error, PermissionError) else ""
+    return VitinitError(f"cannot write to {folder}: {error.strerror or error}{mend}")
 
 
 class Claim:
@@ -283,6 +221,79 @@ class Claim:
         shutil.rmtree(self.path.parent, ignore_errors=True)
 
 
+@contextmanager
+def held(folder: Path, stop: Stop, source: str = "") -> Iterator[Claim]:
+    """Claim a run for as long as the context lasts; a background thread keeps the heartbeat.
+
+    When the claim is lost all the same (this process was frozen for longer than STALE_S, and another machine took the
+    run over), the run is asked to stop.
+
+    Raises:
+        Taken: another process has it.
+        VitinitError: the folder cannot be written.
+    """
+    claim = take(folder, source)
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_S):
+            with suppress(OSError):  # a full or vanished disk is for the run itself to report
+                if claim.lost():
+                    stop.request("another process has taken the run over")
+                    return
+                os.utime(claim.path)
+                claim.write_progress()
+
+    thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield claim
+    finally:
+        over.set()
+        thread.join()
+        claim.release()
+
+
+def take(folder: Path, source: str = "") -> Claim:
+    """Claim a run.
+
+    Raises:
+        Taken: another process has it.
+        VitinitError: the folder cannot be written.
+    """
+    owner = Owner(
+        host=platform.node(),
+        machine=_machine(),
+        pid=os.getpid(),
+        born=_born(os.getpid()) or 0,
+        job=slurm_jobs.current(),
+        source=source,
+        token=uuid.uuid4().hex,
+    )
+    content, file = owner.model_dump_json().encode(), folder / f".claim-{owner.token}"
+    for attempt in range(TRIES):
+        time.sleep(0.001 * attempt)
+        try:
+            if folder.is_symlink() or folder.is_file():
+                raise VitinitError(f"{folder} is no folder of a run: remove it")
+            folder.mkdir(parents=True, exist_ok=True)
+            before = _last(folder)
+            if other := live(folder):
+                raise Taken(f"being run by {described(folder, other)}")
+            claim = Claim(folder / CLAIM.format(_number(before) + 1 if before else 1), content)
+            file.write_bytes(content)
+            _link(file, claim.path)
+            return claim
+        except (FileNotFoundError, FileExistsError):  # another was faster, or has finished the run
+            pass
+        except OSError as error:
+            raise refused(folder, error) from None
+        finally:
+            with suppress(OSError):
+                file.unlink()
+    raise Taken(f"being run by {described(folder, last(folder) or UNKNOWN)}")
+
+
 def _number(path: Path) -> int:
     match = NAME.fullmatch(path.name)
     return int(match[1]) if match else -1
@@ -292,32 +303,19 @@ def _last(folder: Path) -> Path | None:
     """Return the last claim of a run."""
     try:
         claim = max(folder.iterdir(), key=_number, default=None)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError:  # another user's, who may be at work there
+        return folder / CLAIM.format(0)
     return claim if claim and _number(claim) >= 0 else None
 
 
 def _owner(path: Path) -> Owner:
+    """Return the process that made a claim; UNKNOWN where that cannot be read."""
     try:
         return Owner.model_validate_json(read(path))
     except (OSError, ValidationError):
         return UNKNOWN
-
-
-def _live(path: Path) -> Owner | None:
-    """Return the owner of a claim if it lives."""
-    owner = _owner(path)
-    try:
-        beat = path.stat().st_mtime
-    except FileNotFoundError:
-        return None
-    if beat <= RELEASED:
-        return None
-    if owner.here:
-        return owner if _alive(owner) else None
-    if owner.job and owner.job == slurm_jobs.current():  # which has been started again on another node
-        return None
-    return owner if time.time() - beat < STALE_S else None
 
 
 def _alive(owner: Owner) -> bool:

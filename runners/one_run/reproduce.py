@@ -139,13 +139,14 @@ def _leaves(value: Any, path: str = "") -> dict[str, Any]:
     """Return every value of a record by its path."""
     if not isinstance(value, dict | list):
         return {path: value}
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    return {place: leaf for key, each in inner for place, leaf in _leaves(each, f"{path}.{key}".strip(".")).items()}
+    leaves: dict[str, Any] = {}
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        leaves |= _leaves(inner, f"{path}.{key}".strip("."))
+    return leaves
 
 
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
-    keys = ("device", "threads", "deterministic", "processes", "micro_batch")
-    execution = {key: record.execution.get(key) for key in keys}
-    execution["compiled"] = record.execution.get("compiled", False)
-    return {**record.environment, "execution": execution}
+    execution = {"compiled": False, **record.execution}
+    keys = ("device", "threads", "deterministic", "processes", "micro_batch", "compiled")
+    return {**record.environment, "execution": {key: execution.get(key) for key in keys}}

@@ -139,7 +139,7 @@ def take(
     """
     began = time.perf_counter()
     seen = Seen(model, images_BCHW, targets_LHNN)
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     more: dict[str, Any] = {}
     missing: dict[str, list[str]] = {}
     for name, measure in probes().items():
@@ -149,14 +149,14 @@ def take(
             missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
             continue
         if value is not None:
-            (found if name in Probe.model_fields else more)[name] = rounded(value)
-    if not found and not more:
+            (fields if name in Probe.model_fields else more)[name] = rounded(value)
+    if not fields and not more:
         return None, missing
     probe = Probe(
         epoch=epoch,
         images=len(images_BCHW),
         receptive_field_images=min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
-        **found,
+        **fields,
         more=more,
         seconds=time.perf_counter() - began,
     )
@@ -175,18 +175,18 @@ def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         images_BCHW: on the model's device; what does not fill a batch of GRAM_BATCH is left out.
     """
     grid, batch = token_grid(model), min(GRAM_BATCH, len(images_BCHW))
-    found: list[Tensor] = []
+    matrices: list[Tensor] = []
 
     def compare(block: nn.Module, inputs: object, output: Tensor) -> None:
         features_BF = patch_tokens(output, grid)[0].flatten(1).double()
         centred_BF = features_BF - features_BF.mean(0)
-        found.append((centred_BF @ centred_BF.T).float().cpu())
+        matrices.append((centred_BF @ centred_BF.T).float().cpu())
 
     hooks = [block.register_forward_hook(compare) for block in blocks_of(model)]
     with evaluated(model, hooks):
         for some_BCHW in images_BCHW[: len(images_BCHW) // batch * batch].split(batch):
             model(some_BCHW)
-    return torch.stack(found).unflatten(0, (-1, len(hooks))).transpose(0, 1)
+    return torch.stack(matrices).unflatten(0, (-1, len(hooks))).transpose(0, 1)
 
 
 def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> str | None:
@@ -228,14 +228,14 @@ def masked(
     def top1() -> float:
         with evaluated(model), autocast(loader.recipe, loader.device):
             correct = sum(
-                int((model(loader.plain(some, "held_out")).argmax(-1).cpu() == labels[some].cpu()).sum())
-                for some in numbers.split(at_once)
+                int((model(loader.plain(batch, "held_out")).argmax(-1).cpu() == labels[batch].cpu()).sum())
+                for batch in numbers.split(at_once)
             )
         return 100 * correct / len(numbers)
 
-    depth, whole, found = model.local_up_to_layer, top1(), []
+    depth, whole, accuracies = model.local_up_to_layer, top1(), []
     for layers in sorted({max(1, round(share * depth)) for share in (0.3, 0.5, 1.0)}):
         for term in ("content", "position"):
             with leaving_out(model, term, layers):
-                found.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1(), top1_whole=whole))
-    return found
+                accuracies.append(Masked(term=term, layers=layers, images=len(numbers), top1=top1(), top1_whole=whole))
+    return accuracies

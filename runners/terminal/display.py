@@ -1,10 +1,9 @@
-"""Live progress in the terminal: runs done, epoch, score, time left; a line per finished run."""
-
-from __future__ import annotations
+"""Live progress in a terminal or a notebook: runs done, epoch, score, time left; a line per finished run."""
 
 import contextlib
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from rich import progress as bars
 from rich.table import Column
@@ -25,7 +24,10 @@ class Display:
         whole, rest = Column(no_wrap=True), Column(no_wrap=True, ratio=1)
         done = bars.TextColumn("{task.fields[done]}", markup=False, table_column=whole)
         said = bars.TextColumn("{task.fields[said]}", markup=False, table_column=rest)
-        self._bar = bars.Progress(done, bars.BarColumn(16, table_column=whole), said, console=console)
+        bar, notebook = bars.BarColumn(16, table_column=whole), console.is_jupyter
+        self._bar = bars.Progress(done, bar, said, console=console, disable=notebook)
+        self._cell_output: Any = None
+        """The line of a notebook's output that is updated: rich would need ipywidgets."""
         self._share: dict[str, float] = {}
         """Progress of each run, 0 to 1."""
         self._before: dict[str, float] = {}
@@ -33,9 +35,13 @@ class Display:
         self._failed_trackers: set[str] = set()
         self._ended = 0
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> "Display":
         self._start = time.monotonic()
         self._bar.start()
+        if self.console.is_jupyter:
+            from IPython.display import display
+
+            self._cell_output = display({"text/plain": ""}, raw=True, display_id=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,3 +98,5 @@ class Display:
         if done > before:
             text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
         self._bar.update(self._all, completed=done / max(1, total), done=text, said=printable(said))
+        if self._cell_output:
+            self._cell_output.update({"text/plain": f"{text}  {printable(said)}"}, raw=True)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from vitinit.benchmark.grids.schema import Cell
@@ -93,14 +94,14 @@ class Tracking:
 
     def epoch(self, row: EpochRow, probe: Probe | None) -> None:
         """Write an epoch, and the probe after it."""
-        spec = self.cell.spec
+        spec, study = self.cell.spec, self.setting.study
         for name, tracker in list(self.trackers.items()):
             with self._safely(name):
                 if tracker is None:
                     config = flatten({"row": self.cell.row, **spec.model_dump(mode="json")})
                     tracker_class = REGISTRY.get(name)
-                    folder = self.setting.root / self.setting.study / "tracking" / tracker_class.name
-                    run = TrackedRun(spec.run_id, self.setting.study, folder, config, row.epoch)
+                    folder = self.setting.root / study / "tracking" / tracker_class.name
+                    run = TrackedRun(spec.run_id, study, folder, config, row.epoch)
                     tracker = self.trackers[name] = tracker_class(run)
                 tracker.log(row.epoch, values(row, probe, spec.dataset.evaluate_on))
 
@@ -123,11 +124,11 @@ class Tracking:
 
 def values(row: EpochRow, probe: Probe | None, split: str) -> dict[str, float]:
     """Return what an epoch measured, metrics as `<split>/<metric>`; of probes the means over heads, by layer."""
-    found = {"lr": row.lr, "train/loss": row.train_loss, "seconds": row.seconds, "images_per_s": row.images_per_s}
+    scalars = {"lr": row.lr, "train/loss": row.train_loss, "seconds": row.seconds, "images_per_s": row.images_per_s}
     for name in ("loss", row.field, AVERAGED + "loss", AVERAGED + row.metric, *row.metrics):
-        found[f"{split}/{name}"] = row.value(name)
+        scalars[f"{split}/{name}"] = row.value(name)
     for name, layers in {**dict(probe), **probe.more}.items() if probe else ():
-        for number, each in enumerate(layers if isinstance(layers, list) else ()):
-            heads = [value for value in (each if isinstance(each, list) else [each]) if value is not None]
-            found[f"probe/{name}/{number}"] = sum(heads) / len(heads) if heads else None
-    return {name: value for name, value in found.items() if value is not None}
+        for number, layer in enumerate(layers if isinstance(layers, list) else ()):
+            heads = [value for value in (layer if isinstance(layer, list) else [layer]) if value is not None]
+            scalars[f"probe/{name}/{number}"] = fmean(heads) if heads else None
+    return {name: value for name, value in scalars.items() if value is not None}

@@ -101,13 +101,13 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
-    def any(self, here: bool) -> bool:
+    def any(self, flag: bool) -> bool:
         """Logical OR of a flag over all ranks."""
         if self.size == 1:
-            return here
-        flag = torch.tensor(int(here))
-        dist.all_reduce(flag, dist.ReduceOp.MAX, group=self.group)
-        return bool(flag)
+            return flag
+        flags = torch.tensor(int(flag))
+        dist.all_reduce(flags, dist.ReduceOp.MAX, group=self.group)
+        return bool(flags)
 
     def gather(self, value: Item) -> list[Item]:
         """The values of all processes, in order of rank."""
@@ -140,8 +140,8 @@ class World:
 
     def in_step(self, items: Iterable[Item]) -> Iterator[Item | None]:
         """The items, then None for as long as another process has some: all take equally many turns."""
-        own = iter(items)
-        while self.any((item := next(own, None)) is not None):
+        remaining = iter(items)
+        while self.any((item := next(remaining, None)) is not None):
             yield item
 
     @contextmanager
@@ -165,15 +165,15 @@ class World:
         except Exception as error:
             lost = gpu.after(error, self.device("cuda")) if torch.cuda.is_initialized() else None
             mine = Failed(type(lost or error).__name__, str(lost or error), traceback.format_exc())
-        found = self.gather(mine)
-        failed = {rank: error for rank, error in enumerate(found) if isinstance(error, Failed)}
-        for rank, there in failed.items():
-            message = there.message if len(failed) == self.size else f"{self.name(rank)}: {there.message}"
-            if there.kind == BrokenDevice.__name__:
+        errors = self.gather(mine)
+        failed = {rank: error for rank, error in enumerate(errors) if isinstance(error, Failed)}
+        for rank, error in failed.items():
+            message = error.message if len(failed) == self.size else f"{self.name(rank)}: {error.message}"
+            if error.kind == BrokenDevice.__name__:
                 raise BrokenDevice(message)
-            raise Failed(there.kind, message, there.trace)
-        for stopped_there in filter(None, found):
-            raise stopped_there
+            raise Failed(error.kind, message, error.trace)
+        for stop in filter(None, errors):
+            raise stop
 
     def name(self, rank: int | None = None) -> str:
         """A process, by default this one, in words."""

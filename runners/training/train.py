@@ -197,8 +197,8 @@ def update(
     parallel: nn.Module,
     batch: tuple[Tensor, Tensor],
     seed: int,
-    world: World = ALONE,
-    micro_batch: int | None = None,
+    world: World,
+    micro_batch: int | None,
 ) -> None:
     """Take one optimiser step on this process's part of a batch.
 
@@ -296,7 +296,7 @@ class Scores:
     def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
         self.dense, self.metrics = dense, fitting(classes, dense, last)
         nothing = torch.zeros(0, classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
-        self.sums = [each.sums(*nothing) for each in self.metrics]
+        self.sums = [metric.sums(*nothing) for metric in self.metrics]
         self.correct = [torch.zeros(0, dtype=torch.bool, device=device)]
 
     def add(self, logits: Tensor, targets: Tensor) -> None:
@@ -355,14 +355,14 @@ def evaluate(
 ) -> Scored:
     """Compute the metrics of all held-out images of all processes; `last`: after the last epoch."""
     model.eval()
-    found = Scores(loader.device, loader.classes, loader.dense, last)
+    scores = Scores(loader.device, loader.classes, loader.dense, last)
     for batch in world.in_step(loader.held_out()):
         for images, labels in micro_batches(*batch, micro_batch) if batch else ():
             with autocast(recipe, loader.device):
                 logits: Tensor = model(images)
-            found.add(logits, labels)
+            scores.add(logits, labels)
         between_batches()
-    return found.over(world)
+    return scores.over(world)
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:

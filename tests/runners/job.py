@@ -11,7 +11,6 @@ from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.work import Work
 
 JOB = {
-    "SUBMITIT_EXECUTOR": "slurm",
     "SLURM_JOB_ID": "7",
     "SLURM_NTASKS": "1",
     "SLURM_JOB_NUM_NODES": "1",

@@ -118,7 +118,7 @@ qos:
     assert (profile.account, profile.memory, profile.time, profile.qos) == ("0123", "64G", "2:00:00", None)
     assert profile.environment == {"V": "3.10", "WANDB_MODE": "off", "N": "08"}
     assert (profile.setup, profile.tasks) == (("module load cuda",), 8)
-    lines = script(profile, 1, Path("/f"), "name", Path("/c")).splitlines()
+    lines = script(profile, 1, Path("/f"), "name").splitlines()
     asked = {"account=0123", "exclusive", "nice=5", "gres=gpu:4,lscratch:100"}
     assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
@@ -135,20 +135,19 @@ qos:
         assert profiles.seconds(from_text(f"time: {written}").time) == limit
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
         profile = Profile(gpus=4, nodes=2, gpu_type="a100", gpu_option=option)
-        assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name", Path("/c"))
+        assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name")
     assert [load(name).name for name in profiles.names()] == ["account", "gpu", "single-node"]
 
 
 def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_leaves_out(tmp_path, monkeypatch):
     (tmp_path / "sbatch").write_text(f"#!/bin/sh\nenv > {tmp_path}/told\necho 'sbatch: error: no' >&2; exit 1\n")
     (tmp_path / "sbatch").chmod(0o755)
-    (tmp_path / "srun").symlink_to("/bin/true")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for name in ("PARTITION", "QOS", "ACCOUNT", "GRES", "TIMELIMIT"):
         monkeypatch.setenv(f"SBATCH_{name}", "of-the-shell")
     profile = Profile(partition="gpu", qos="long")
     with pytest.raises(SlurmError, match="^sbatch: error: no$"):
-        submit.submit(print, 0, 1, profile, tmp_path, "name", tmp_path)
+        submit.submit(print, 0, 1, profile, tmp_path, "name")
     assert (tmp_path / "submission.sh").stat().st_mode & 0o77 == 0
     heeded = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("SBATCH_")]
     assert heeded == ["SBATCH_ACCOUNT=of-the-shell"]

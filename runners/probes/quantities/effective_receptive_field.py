@@ -34,12 +34,12 @@ def effective_receptive_field(seen: Seen) -> Tensor:
         signs_D = 1 - 2.0 * (torch.arange(tokens_BND.shape[-1], device=tokens_BND.device) % 2)
         summed = (tokens_BND[:, high // 2 * wide + wide // 2] @ (signs_D - signs_D.mean())).sum()
         (gradient_BCHW,) = torch.autograd.grad(summed, pixels_BCHW, retain_graph=True)
-        patches = gradient_BCHW.abs().mean((0, 1)).unflatten(1, (columns, -1)).unflatten(0, (rows, -1))
-        per_patch_N = patches.sum((1, 3)).flatten()
+        gradients = gradient_BCHW.abs().mean((0, 1)).unflatten(1, (columns, -1)).unflatten(0, (rows, -1))
+        per_patch_N = gradients.sum((1, 3)).flatten()
         # from the middle of the central token, which may be several patches wide
         places = [
-            torch.arange(each).double() - (many // 2 + 0.5) * each / many + 0.5
-            for each, many in ((rows, high), (columns, wide))
+            torch.arange(patches).double() - (tokens // 2 + 0.5) * patches / tokens + 0.5
+            for patches, tokens in ((rows, high), (columns, wide))
         ]
         distance_N = torch.cartesian_prod(*places).norm(dim=1).to(pixels_BCHW)
         radii.append((per_patch_N * distance_N).sum() / per_patch_N.sum().clamp_min(torch.finfo(torch.float32).tiny))

@@ -13,7 +13,7 @@ from vitinit.runners.probes.registry import Seen, probe
 @probe
 def nonlocality(seen: Seen) -> list[Tensor]:
     """Mean distance from query to key, by layer and head, in tokens (arXiv 2103.10697, equation 8)."""
-    return [mean_distance(*each) for each in zip(seen.attention.maps, seen.attention.grids, strict=True)]
+    return list(map(mean_distance, seen.attention.maps, seen.attention.grids))
 
 
 @probe

@@ -1,8 +1,10 @@
 """Whole studies as a user runs them: options in the record, missing datasets, the terminal."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,6 +13,7 @@ from PIL import Image
 from tests.processes import ROOT
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets import registry as datasets
+from vitinit.benchmark.grids.grid import load
 from vitinit.benchmark.records import store
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal
@@ -91,6 +94,16 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert "vitinit data get stl10" in out
 
 
+def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tmp_path, vitinit):
+    rows = TINY["rows"] | {"Large": {"base": "trunc_normal", "recipe": {"batch_size": 5000}}}
+    code, out, _ = vitinit("run", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}), "--try", "--device", "cpu")
+    assert code == 1
+    assert re.search(r"Mimetic +digits\[100\] +1  about \d", out), out
+    assert "fails, Refused: batch_size 5000 is more than the 100 training images" in out
+    assert re.search(r"3 runs take about .*; 1 of 3 rows fail", out)
+    assert not Path("results").exists()
+
+
 def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vitinit.runners.cli.main", None)
     for platform, said in (
@@ -139,7 +152,8 @@ def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
 
 
 def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_path, vitinit, recorded, monkeypatch):
-    path, original = Store("results/local").write(recorded), store.read
+    noted = recorded.model_copy(update={"notes": ["goes on from epoch 2"]})
+    path, original = Store("results/local").write(noted), store.read
 
     def refused(file, *limits):
         if file.name == path.name:
@@ -152,4 +166,9 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
     assert (code, path.name in error, error.count("\n")) == (2, True, 1)
     monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    assert vitinit("status", grid)[0] == 0
+    unfinished = path.parent / "unfinished" / load(grid).cells[1].run_id
+    unfinished.parent.mkdir()
+    unfinished.touch()
+    code, out, _ = vitinit("status", grid)
+    assert (code, "noted, 1 run: goes on from epoch 2" in out) == (0, True)
+    assert f"to do, 1 run: results/local/tiny/unfinished/{unfinished.name} is no folder of a run: remove it" in out

@@ -7,10 +7,12 @@ import os
 import pickle
 import random
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from rich.console import Console
@@ -24,8 +26,8 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Execution, Setting, Stop, Unfinished, failure
-from vitinit.runners.launching import cluster, jobs
-from vitinit.runners.launching.watch import look
+from vitinit.runners.launching import cluster
+from vitinit.runners.launching.watch import RUNS, jobs_of, look
 from vitinit.runners.launching.work import Queue, Work, in_order, inline, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -41,7 +43,7 @@ def setting(tmp_path):
 
 def test_a_run_that_came_free_is_carried_out(setting):
     cells = [Cell("Kaiming uniform", spec(seed=seed)) for seed in (0, 1)]
-    folder = claims.folder(setting.root, setting.study, cells[0].run_id)
+    folder = setting.folder(cells[0].run_id)
     claimed(folder, "7")
 
     class OwnerGoes(Display):
@@ -122,6 +124,21 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
         display.event(cell.run_id, claims.Progress(epoch=9, epochs=10))
         display.end(Unfinished(cell.run_id, "stopped", "a test"))
     assert "0/1 done, 1 min 40 s left" in out.getvalue()
+
+
+def test_a_notebook_shows_one_line_that_is_updated(monkeypatch) -> None:
+    notebook, cell = MagicMock(), Cell("Kaiming uniform", spec())
+    monkeypatch.setitem(sys.modules, "IPython.display", notebook)
+    console = Console(file=io.StringIO(), force_jupyter=False)
+    console.is_jupyter = True
+    monkeypatch.setattr(console, "print", print)
+    with Display(console) as display:
+        display.begin([cell])
+        display.event(cell.run_id, claims.Progress(epoch=1, epochs=2))
+    lines = [call.args[0]["text/plain"] for call in notebook.display.return_value.update.call_args_list]
+    assert lines[0] == "0/1 done  "
+    assert lines[1].startswith("0/1 done, 0 s left  Kaiming uniform, ")
+    assert lines[1].endswith("epoch 1/2")
 
 
 HANGS = '''
@@ -207,9 +224,9 @@ def cells():
 
 def hand_out(root, digits, runs=(), *job_ids):
     """Leave what the submission of jobs leaves; they are called study-DIGITS."""
-    folder = jobs.folder(root, "study") / f"20260101-000000-{digits}"
+    folder = root / f"study/jobs/20260101-000000-{digits}"
     folder.mkdir(parents=True)
-    (folder / jobs.RUNS).write_text(json.dumps(runs))
+    (folder / RUNS).write_text(json.dumps(runs))
     for job_id in job_ids:
         (folder / f"{job_id}_submitted.pkl").touch()
     return folder
@@ -227,7 +244,7 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     run, root = ("run", "smoke", "--executor", "slurm", "--only", "row=Mimetic", "--wait"), Path("results/local")
     code, out, err = vitinit(*run)
     looks = Path("looks").read_text()
-    ((name, logs),) = jobs.look(root, "smoke").submissions.items()
+    ((name, logs),) = jobs_of(root / "smoke").submissions.items()
     logs = logs.absolute()
     assert f"handed to SLURM: job 7; logs: {logs}\nsee: vitinit status, vitinit slurm cancel\n" in out, err
     assert "stopped, no job of it is left" in out
@@ -290,24 +307,21 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
     assert wanted(cells=tuple(cells[4:5])) == 1, "nobody knows of this one"
     cluster_says(squeue="printf '7_%s|PENDING||study-aaaaaa|Priority\n' 0 1 2 3")
     assert (wanted(), wanted(cells=tuple(cells[4:6]))) == (0, 1)
-    (submission / jobs.RUNS).write_text('["0123')
+    (submission / RUNS).write_text('["0123')
     with pytest.raises(VitinitError, match="runs.json is damaged"):
         wanted()
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
-    (hand_out(tmp_path, "bbbbbb", [], "8_0") / jobs.RUNS).write_text("{")
-    cluster_says(squeue="echo '8_0|RUNNING|node1|study-bbbbbb|None'")
-    assert wanted(cells=tuple(cells[4:5])) == 1, "what that job was given cannot be read"
 
 
 def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):
     run_id = cells[0].run_id
-    claimed(claims.folder(tmp_path, "study", run_id), "7_0")
+    claimed(setting_of(tmp_path).folder(run_id), "7_0")
     cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-aaaaaa'")
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "aaaaaa", [run_id], "7_0")
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
     cluster.bury(view_of(cells, tmp_path), setting_of(tmp_path))
-    assert claims.live(claims.folder(tmp_path, "study", run_id)) is None, "whoever comes may take it at once"
+    assert claims.live(setting_of(tmp_path).folder(run_id)) is None, "whoever comes may take it at once"
 
 
 @pytest.mark.parametrize(

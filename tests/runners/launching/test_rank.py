@@ -1,13 +1,11 @@
 """`vitinit rank`: real runs of a tiny tier, what it refuses, and what it claims."""
 
-import shlex
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.golden.cli import call
 from tests.runners.small_run import tiny_tier
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records import looks
@@ -107,11 +105,6 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 )
 
 
-def standing(words):
-    """In place of that of `rank`: in this process."""
-    return call(shlex.join(["python", "-m", "vitinit.analysis.standing", *words]), sys.stdout, sys.stderr)
-
-
 @pytest.mark.long
 def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, undisturbed, monkeypatch):
     """The whole path in seconds: one run fails on the way, and one command takes both looks."""
@@ -120,7 +113,6 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, undisturbed, monkeypa
     monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
     monkeypatch.setattr(looks, "PLAN", ((3, 0.01), (4, 0.2)))
     monkeypatch.setattr(looks.Look, "settled", False)  # so that the first look is not the last one
-    monkeypatch.setattr(rank, "standing", standing)
     monkeypatch.delitem(sys.modules, "my_method", raising=False)
     (tmp_path / "my_method.py").write_text(FAILS)
     command = ("rank", "my_method.py:Mine")
@@ -138,14 +130,6 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, undisturbed, monkeypa
     again = vitinit(*command)[1]
     assert "The answer is final" in again
     assert "finished" not in again, "no look is repeated"
-
-
-def test_what_comes_of_the_verdict_comes_of_the_command(tmp_path, monkeypatch):
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nexit "$3"\n')
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    assert [rank.standing([code]) for code in ("0", "2")] == [0, 2]
 
 
 def test_a_method_without_a_pattern_has_no_placebo(quick):

@@ -38,7 +38,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
     whole, resumed = on_device(tmp_path / "whole"), on_device(tmp_path / "resumed")
     carry_out(cell, whole, Stop())
-    assert not claims.folder(whole.root, "faults", cell.run_id).exists(), "of a finished run only its record is left"
+    assert not whole.folder(cell.run_id).exists(), "of a finished run only its record is left"
     stopped_after(1, cell, resumed)
     kept = path.read_bytes()
     Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
@@ -52,7 +52,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
 
 def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tmp_path):
     cell, where = Cell("small", spec()), on_device(tmp_path)
-    folder = claims.folder(where.root, "faults", cell.run_id)
+    folder = where.folder(cell.run_id)
 
     def taken_over(event):
         if event.epoch == cell.spec.recipe.epochs:

@@ -10,7 +10,7 @@ import yaml
 from tests.held import HELD, HOLD
 from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching import jobs
+from vitinit.runners.launching.watch import jobs_of
 from vitinit.runners.one_run import claims
 
 EPOCHS = 12
@@ -80,7 +80,7 @@ class Study:
 
     def jobs(self) -> list[str]:
         """Jobs that wait or run."""
-        return list(jobs.look(self.root, "study").alive)
+        return list(jobs_of(self.root / "study").alive)
 
 
 def same_bits(found: dict, expected: dict) -> None:

@@ -10,7 +10,7 @@ from studies import GRID, Study, preemption, same_bits
 
 from tests.held import HOLD
 from tests.processes import PATIENCE, start, until
-from vitinit.runners.launching import jobs
+from vitinit.runners.launching.watch import jobs_of
 
 pytestmark = pytest.mark.slurm
 
@@ -53,7 +53,7 @@ def test_many_tiny_runs_by_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
     record = next(iter(study.records.values()))
     assert record.execution["executor"] == "slurm"
     assert {len(record.sessions) for record in study.records.values()} == {1}
-    (folder,) = jobs.look(study.root, "study").submissions.values()
+    (folder,) = jobs_of(study.root / "study").submissions.values()
     lines = "".join(path.read_text() for path in folder.glob("*_log.out")).splitlines()
     trained = [line.split()[-1] for line in lines if ": top-1 " in line]
     assert sorted(trained) == sorted(run_id[:8] for run_id in study.records)
