@@ -66,7 +66,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
             if options.trial:
                 from vitinit.runners.one_run.trial import try_out
 
-                return try_out(todo, display)
+                return try_out(todo)
             if options.dry_run:
                 print_plan(view)
             else:

@@ -167,11 +167,11 @@ class World:
             mine = Failed(type(lost or error).__name__, str(lost or error), traceback.format_exc())
         errors = self.gather(mine)
         failed = {rank: error for rank, error in enumerate(errors) if isinstance(error, Failed)}
-        for rank, error in failed.items():
-            message = error.message if len(failed) == self.size else f"{self.name(rank)}: {error.message}"
-            if error.kind == BrokenDevice.__name__:
+        for rank, failure in failed.items():
+            message = failure.message if len(failed) == self.size else f"{self.name(rank)}: {failure.message}"
+            if failure.kind == BrokenDevice.__name__:
                 raise BrokenDevice(message)
-            raise Failed(error.kind, message, error.trace)
+            raise Failed(failure.kind, message, failure.trace)
         for stop in filter(None, errors):
             raise stop
 
