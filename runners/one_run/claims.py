@@ -156,7 +156,10 @@ def described(folder: Path, owner: Owner) -> str:
 
 def refused(folder: Path, error: OSError) -> VitinitError:
     """Return the error for a folder that cannot be written."""
-    mend = f"; its owner: umask 002; chmod -R g+rwX {folder}" if isinstance(error, PermissionError) else ""
+    mend = ""
+    if isinstance(error, PermissionError):
+        present = next(path for path in (folder, *folder.parents) if path.exists())
+        mend = f"; its owner lets you: umask 002; chmod -R g+rwX {present}"
     return VitinitError(f"cannot write to {folder}: {error.strerror or error}{mend}")
 
 

@@ -197,8 +197,8 @@ def update(
     parallel: nn.Module,
     batch: tuple[Tensor, Tensor],
     seed: int,
-    world: World,
-    micro_batch: int | None,
+    world: World = ALONE,
+    micro_batch: int | None = None,
 ) -> None:
     """Take one optimiser step on this process's part of a batch.
 

@@ -11,6 +11,8 @@ import yaml
 from PIL import Image
 
 from tests.processes import ROOT
+from tests.runners.launching import test_rank
+from tests.runners.small_run import altered
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.grid import load
@@ -95,11 +97,14 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
 
 
 def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tmp_path, vitinit):
-    rows = TINY["rows"] | {"Large": {"base": "trunc_normal", "recipe": {"batch_size": 5000}}}
-    code, out, _ = vitinit("run", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}), "--try", "--device", "cpu")
-    assert code == 1
+    (tmp_path / "mine.py").write_text(
+        test_rank.MINE.replace("layer.value_DD.mul_(0.5)", "raise RuntimeError('not today')")
+    )
+    rows = TINY["rows"] | {"Mine": {"base": "trunc_normal", "method": "mine.py:Mine"}}
+    code, out, err = vitinit("run", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}), "--try", "--device", "cpu")
+    assert code == 1, err
     assert re.search(r"Mimetic +digits\[100\]  about \d", out), out
-    assert "fails, Refused: batch_size 5000 is more than the 100 training images" in out
+    assert "fails, RuntimeError: not today (mine.py:" in out
     assert re.search(r"3 runs, \d+ at once: about \d", out)
     assert not Path("results").exists()
 
@@ -152,8 +157,7 @@ def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):
 
 
 def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_path, vitinit, recorded, monkeypatch):
-    noted = recorded.model_copy(update={"notes": ["goes on from epoch 2"]})
-    path, original = Store("results/local").write(noted), store.read
+    path, original = Store("results/local").write(recorded), store.read
 
     def refused(file, *limits):
         if file.name == path.name:
@@ -166,7 +170,10 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
     assert (code, path.name in error, error.count("\n")) == (2, True, 1)
     monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    unfinished = path.parent / "unfinished" / load(grid).cells[1].run_id
+    done, to_do = load(grid).cells
+    noted = altered(recorded, spec=done.spec.model_dump(mode="json"), notes=["goes on from epoch 2"])
+    Store("results/local").write(noted)
+    unfinished = path.parent / "unfinished" / to_do.run_id
     unfinished.parent.mkdir()
     unfinished.touch()
     code, out, _ = vitinit("status", grid)
