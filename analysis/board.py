@@ -65,9 +65,11 @@ def catalogue(study: Study) -> Iterator[Entry]:
 
 def ranked(study: Study, last: Look) -> Entry:
     """Return the entry of a study of `vitinit rank`, at its last look."""
-    (row, base), its = next(iter(study.pairs.values())), last.base
+    (row, base), comparison = next(iter(study.pairs.values())), last.base
     placebo = at_look(last.placebo) if last.placebo else ""
-    return Entry(row, base, its.low, at_look(its), last.n, _seconds(study, row), study.name, placebo, True)
+    return Entry(
+        row, base, comparison.low, at_look(comparison), last.n, _seconds(study, row), study.name, placebo, True
+    )
 
 
 def page(studies: Iterable[Study]) -> str:
@@ -85,9 +87,9 @@ def page(studies: Iterable[Study]) -> str:
     return render("board.md.j2", tables=tables) if any(tables.values()) else ""
 
 
-def at_look(its: looks.Comparison) -> str:
+def at_look(comparison: looks.Comparison) -> str:
     """Write the gain that a look found, with its interval."""
-    return written(its.gain, its.low, its.high)
+    return written(comparison.gain, comparison.low, comparison.high)
 
 
 def _seconds(study: Study, row: str) -> float | None:

@@ -61,7 +61,7 @@ class Choice(NamedTuple):
 
 
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
-    """The best value of each row of a tuning study.
+    """Choose the best value of each row of a tuning study.
 
     Returns:
         The fields of the recipe that are chosen, and the choice of each row in the order of the table, but for rows
@@ -80,10 +80,12 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
             "datasets with `val_size` and `evaluate_on: val`"
         )
     varied = set[str]()
-    for row, its in specs.items():
-        if len({spec.model_dump_json(exclude={"recipe", "seed"}) for spec in its}) > 1:
+    for row, row_specs in specs.items():
+        if len({spec.model_dump_json(exclude={"recipe", "seed"}) for spec in row_specs}) > 1:
             raise VitinitError(f"study {study.name!r}, row {row!r}: several datasets, models or initialisations")
-        varied |= {name for spec in its for name, value in spec.recipe if value != getattr(its[0].recipe, name)}
+        varied |= {
+            name for spec in row_specs for name, value in spec.recipe if value != getattr(row_specs[0].recipe, name)
+        }
     if not varied:
         raise VitinitError(f"study {study.name!r} has one recipe a row: there is nothing to choose from")
     if "optimizer" in varied:  # a learning rate of one means nothing to another
@@ -97,7 +99,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     # what is off first, then numbers, then words
     tried = sorted(values, key=lambda value: [(field is not None, isinstance(field, str), field) for field in value])
     choices, sign, seeds = [], 1 if study.lower_is_better else -1, sorted({seed for *_, seed in outcomes})
-    for row in (row for row, its in specs.items() if its):
+    for row in (row for row, row_specs in specs.items() if row_specs):
         candidates, diverged = [], []
         for value in tried:
             scores = {seed: outcomes.get((row, value, seed), "no record") for seed in seeds}

@@ -29,7 +29,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison(stats.Estimate):
-    """Weighted sum of rows by seed, in points, such as one row minus another; a gain is positive, in an error too.
+    """Weighted sum of rows by seed, in points: one row minus another, say. Gains are positive even for error metrics.
 
     A template states a claim by the property it uses: `.above` fails where the records do not bear it, so a page whose
     records no longer bear its sentences is not written.
@@ -135,9 +135,10 @@ class Comparison(stats.Estimate):
         return text
 
     def _unborne(self, claim: str) -> VitinitError:
-        found = self.short + ("" if self.test == "none" else f", {self.p_text}")
+        records = self.short + ("" if self.test == "none" else f", {self.p_text}")
         return VitinitError(
-            f"the page says that {self.name} is {claim}; the records give {found}. Change the sentence in the template"
+            f"the page says that {self.name} is {claim}; the records give {records}. "
+            "Change the sentence in the template"
         )
 
 
@@ -169,8 +170,8 @@ def compare(
     if not epoch and seeds is None:
         for known, sign in product(study.contrasts, (1, -1)):
             if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
-                found = named(study).get((known.name, column))
-                return found and replace(found * sign, name=contrast.name)
+                comparison = named(study).get((known.name, column))
+                return comparison and replace(comparison * sign, name=contrast.name)
     d = _differences(study, contrast, column, epoch)
     if d is not None and seeds is not None:
         d = d[d.index.isin(list(seeds))]
@@ -242,7 +243,7 @@ def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) 
 def _pooled(study: Study, contrast: Contrast, column: str) -> dict[str, Any]:
     """Return the standard deviation of a contrast by the noise of all rows, and its degrees of freedom."""
 
-    values = {row: its for (row, place), its in values_by_seed(study).items() if place == column}
+    values = {row: scores for (row, place), scores in values_by_seed(study).items() if place == column}
     std, df = stats.pooled(pd.DataFrame(values))
     return {"std": std * math.hypot(*contrast.weights.values()), "df": df}
 

@@ -42,9 +42,11 @@ class Study:
     """The order of the grid's rows, its contrasts and its datasets, as they stand beside the records."""
     when: str = "last"
     """Epoch of the scores: `last`, or `best`, which selects on what it measures."""
+    baseline: str | None = None
+    """Row that differences are to; None: each row's own base."""
 
     def out(self, asked: Path | None, name: str, alone: bool) -> Path:
-        """The folder for what is computed from the study: the one asked for, in which each of several has a part."""
+        """Return the folder to write to: below the one asked for, if several studies share it, one of its own."""
         return asked / ("" if alone else self.name) if asked else beside(home(self.folders) / self.name, name)
 
     @property
@@ -106,17 +108,17 @@ class Study:
 
     @cached_property
     def metrics(self) -> dict[str, str]:
-        """Return the metric of the finished runs of each column, in words: `top-1` or `mean IoU`.
+        """Metric of the finished runs of each column, in words: `top-1` or `mean IoU`.
 
         Raises:
             VitinitError: those of one column are not measured by the same.
         """
-        found = {}
+        metrics = {}
         for column, names in self.runs.groupby("column", sort=False)["metric"].unique().items():
-            found[str(column)] = " and by ".join(names)
+            metrics[str(column)] = " and by ".join(names)
             if len(names) > 1:
-                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {found[str(column)]}")
-        return found
+                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {metrics[str(column)]}")
+        return metrics
 
     @property
     def measured(self) -> str:
@@ -126,12 +128,12 @@ class Study:
     @cached_property
     def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:
         """The first run's spec by row and column, by row alone (column None) and by column alone (row None)."""
-        found: dict[tuple[str | None, str | None], RunSpec] = {}
+        examples: dict[tuple[str | None, str | None], RunSpec] = {}
         for outcome in self.outcomes:
             row, column = outcome.row, self.column[outcome.run_id]
             for key in ((row, column), (row, None), (None, column)):
-                found.setdefault(key, outcome.spec)
-        return found
+                examples.setdefault(key, outcome.spec)
+        return examples
 
     @cached_property
     def cells(self) -> dict[tuple[str, str], list[RunRecord]]:
@@ -162,7 +164,8 @@ class Study:
                 "precision": run.spec.recipe.precision,
                 "metric": registry.metric_label(run.metric),
                 "score": run.best[1] if self.when == "best" else run.score,
-                "commit": run.environment.get("commit"),
+                "commit": (run.environment.get("commit") or "unknown")[:10],
+                "source": run.environment.get("source"),
                 "device": run.execution.get("device"),
                 "hardware": run.environment.get("gpu") or run.environment.get("processor"),
             }
@@ -223,7 +226,7 @@ class Study:
         return replace(self, contents=replace(self.contents, done=done))
 
     def summary(self) -> str:
-        """Number of runs read, in a sentence for the terminal."""
+        """Say how many runs were read, in a sentence."""
         return template("read.txt.j2", study=self).strip()
 
     def require_runs(self) -> None:
@@ -254,22 +257,25 @@ def beside(study: Path, name: str) -> Path:
     return study / name
 
 
-def load(results: Sequence[Path] | None = None, study: str | None = None) -> Study:
+def load(results: Sequence[Path] | None = None, study: str | None = None, baseline: str | None = None) -> Study:
     """Read the study of this name, or the first one with a finished run; see `load_all`."""
-    found = load_all(results, study)
-    return next((each for each in found if each.contents.done), found[0])
+    studies = load_all(results, study, baseline)
+    return next((loaded for loaded in studies if loaded.contents.done), studies[0])
 
 
-def load_all(results: Sequence[Path] | None = None, study: str | None = None) -> list[Study]:
+def load_all(
+    results: Sequence[Path] | None = None, study: str | None = None, baseline: str | None = None
+) -> list[Study]:
     """Read all studies of results folders, or the one of this name: `table2`, `small`, then the others by name.
 
     Args:
         results: Folders with one subfolder a study. Default: `results/local` when it holds records, otherwise
             `results/reference`. Where one run is in several folders, the first folder wins.
         study: Name.
+        baseline: Row that differences are to, in the studies that have it.
 
     Raises:
-        VitinitError: no such folder, no study at all, or no study of this name.
+        VitinitError: no such folder, no study at all, no study of this name, or no such row in any of them.
     """
     folders = list(results) if results else [LOCAL if Store(LOCAL).studies() else REFERENCE]
     for folder in results or ():
@@ -287,11 +293,15 @@ def load_all(results: Sequence[Path] | None = None, study: str | None = None) ->
         elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
         raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
     names = sorted(known, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
-    return [_study(folders, name) for name in names if study in (None, name)]
+    studies = [_study(folders, name) for name in names if study in (None, name)]
+    rows = {row for loaded in studies for row in loaded.rows}
+    if baseline is not None and baseline not in rows:
+        raise unknown_name("baseline row", baseline, rows)
+    return [replace(loaded, baseline=baseline) if baseline in loaded.rows else loaded for loaded in studies]
 
 
 def _study(folders: Sequence[Path], name: str) -> Study:
-    """The records of all folders, and the layout: the first folder's, then what others have besides."""
+    """Merge the records and layouts of all folders; the first folder wins."""
     merged, layout = Contents(), Layout()
     for folder in folders:
         store = Store(folder)

@@ -58,7 +58,7 @@ class PublishedSetting(Frozen):
     """In how many layers, where it is not the whole model."""
 
     def __or__(self, other: PublishedSetting) -> PublishedSetting:
-        """This setting, with what the other one says."""
+        """Override this setting by what another one says."""
         said = {name: getattr(other, name) for name in other.model_fields_set}
         return self.model_copy(update={**said, "model": {**self.model, **other.model}})
 
@@ -189,31 +189,32 @@ def publication(paper: str, folder: Path = FOLDER) -> Publication:
 
 
 def papers() -> list[Publication]:
-    """Every paper, by arXiv id."""
+    """Return every paper, by arXiv id."""
     return [publication(path.stem) for path in sorted(FOLDER.glob("*.json"))]
 
 
 def numbers(publication: Publication, table: str) -> list[Published]:
-    """All numbers of a published table, in its order."""
-    its, found = publication.tables[table], []
-    for cell in its.cells:
-        setting = its.all | its.rows[cell.row] | its.columns[cell.column] | cell.setting
-        found.append(Published(publication, table, cell, setting))
-    return found
+    """Return all numbers of a published table, in its order."""
+    content, published = publication.tables[table], []
+    for cell in content.cells:
+        setting = content.all | content.rows[cell.row] | content.columns[cell.column] | cell.setting
+        published.append(Published(publication, table, cell, setting))
+    return published
 
 
 @cache
 def _comparable() -> list[Published]:
-    """Every number that a run of ours could stand beside."""
+    """Return the numbers that a run of ours could stand beside."""
     every = [number for paper in papers() for name in paper.tables for number in numbers(paper, name)]
     return [number for number in every if number.cell.unit == "top1" and number.setting.initialization]
 
 
 @cache
 def context(study: str) -> tuple[Publication, str] | None:
-    """The paper and its table that a study is to be read with, whatever its setting; None where no table names it."""
+    """Return the paper and its table that name a study as their context; None if none does."""
     return next(
-        ((paper, name) for paper in papers() for name, its in paper.tables.items() if study in its.studies), None
+        ((paper, name) for paper in papers() for name, published in paper.tables.items() if study in published.studies),
+        None,
     )
 
 
@@ -226,12 +227,12 @@ def read_in_part(run: RunRecord) -> bool:
 
 
 def lookup(spec: RunSpec, study: str = "") -> Published | None:
-    """The published number for a run, or None: a number nobody published in its setting stays empty.
+    """Return the number published in the setting of a run; None if nobody published one.
 
     Args:
         spec: The run's.
         study: The run's: where several tables have the setting, the one that names this study is taken, otherwise the
             first.
     """
-    found = [number for number in _comparable() if number.setting.is_of(spec)]
-    return min(found, key=lambda number: study not in number.publication.tables[number.table].studies, default=None)
+    matches = [number for number in _comparable() if number.setting.is_of(spec)]
+    return min(matches, key=lambda number: study not in number.publication.tables[number.table].studies, default=None)

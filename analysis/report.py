@@ -47,7 +47,7 @@ def run(
     """Write an HTML page for each study, with its answer, tables, figures and limits, and an index."""
     studies = finished(results, name, baseline)
     broken: list[VitinitError] = []
-    pages = [_page(study, baseline if baseline in study.rows else None, broken) for study in studies]
+    pages = [_page(study, broken) for study in studies]
     for shown in pages:
         folder = command.folder(shown["study"].out(out, "", bool(name)))
         _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
@@ -62,7 +62,7 @@ def _write(path: Path, **values: Any) -> None:
     command.say([f"wrote {path}"])
 
 
-def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) -> dict[str, Any]:
+def _page(study: frame.Study, broken: list[VitinitError]) -> dict[str, Any]:
     """Return what the template shows of a study: tables, figures, and paragraphs of its page; errors go to `broken`.
 
     Without an answer by a person or by contrasts, the main table is read. Figures are those for which there is room; of
@@ -71,7 +71,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     tables = []
     for name in names(study):
         try:
-            tables.append(build(study, name, baseline=baseline))
+            tables.append(build(study, name))
         except VitinitError as error:
             broken.append(error)
     if not tables:
@@ -91,7 +91,7 @@ def _page(study: frame.Study, baseline: str | None, broken: list[VitinitError]) 
     drawings = [FIGURES.get("accuracy")] if tuning else [*FIGURES.entries(), *CURVES.entries()]
     drawings.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))
     figures, room = [], MOST_BYTES
-    for drawing, grids in drawn(drawings, study, baseline, broken):
+    for drawing, grids in drawn(drawings, study, broken):
         pictures = [_svg(grid) for grid in grids.values()]
         room -= sum(map(len, pictures))
         if room < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 import pandas as pd
@@ -11,22 +11,14 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, lookup, read_in_part
 from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
-from vitinit.initializers.errors import unknown_name
 
 Key = tuple[str, str]
 """Row and column label."""
 
 
-def baselines_of(study: Study, baseline: str | None) -> dict[str, str]:
-    """The row that each row is compared with: this one, or without it its own base."""
-    return own_bases(study) if baseline is None else {row: baseline for row in study.rows if row != baseline}
-
-
-def check_baseline(baseline: str | None, studies: Iterable[Study]) -> None:
-    """Raise VitinitError when a baseline is given that is a row of none of these studies."""
-    rows = {row: None for study in studies for row in study.rows}
-    if baseline is not None and baseline not in rows:
-        raise unknown_name("baseline row", baseline, rows)
+def baselines_of(study: Study) -> dict[str, str]:
+    """Return the row that each row is compared with: the baseline of the study, or its own base."""
+    return {row: study.baseline for row in study.rows if row != study.baseline} if study.baseline else own_bases(study)
 
 
 @lru_cache(maxsize=16)
@@ -38,11 +30,11 @@ def values_by_seed(study: Study, epoch: int = 0) -> Mapping[Key, pd.Series[float
 
 
 def own_bases(study: Study) -> dict[str, str]:
-    """For each row with a method: the row of the same base and model without one, where there is one.
+    """Return for each row with a method the row of the same base and model without one.
 
-    Of several, with recipes of their own, the first of those whose recipes are most like the row's.
+    Of several with different recipes it is the one that differs from the row in the fewest fields.
     """
-    starts, found = {key: (spec.base, spec.model) for key, spec in study.examples.items()}, {}
+    starts, bases = {key: (spec.base, spec.model) for key, spec in study.examples.items()}, {}
     plain = [row for row in study.rows if not study.examples[row, None].method]
     for row in (row for row in study.rows if row not in plain):
         others = []
@@ -51,8 +43,8 @@ def own_bases(study: Study) -> dict[str, str]:
             if places and all(starts[row, place] == starts[other, place] for place in places):
                 others.append(other)
         if others:
-            found[row] = min(others, key=lambda other: len(differing(study, row, other)))
-    return found
+            bases[row] = min(others, key=lambda other: len(differing(study, row, other)))
+    return bases
 
 
 def placebos(study: Study) -> dict[str, tuple[str, str]]:
@@ -62,26 +54,26 @@ def placebos(study: Study) -> dict[str, tuple[str, str]]:
         row: (other, spec.method.params["keep"])
         for row, spec in specs.items()
         if spec.method and spec.method.name == "placebo"
-        for other, its in specs.items()
-        if its.method and spec.method.params["of"] == {"name": its.method.name, **its.method.params}
-        if (its.base, its.model) == (spec.base, spec.model)
+        for other, candidate in specs.items()
+        if candidate.method and spec.method.params["of"] == {"name": candidate.method.name, **candidate.method.params}
+        if (candidate.base, candidate.model) == (spec.base, spec.model)
     }
 
 
 def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
-    """The fields of model and recipe in which two rows differ, with the values of both."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return the fields of model and recipe in which two rows differ, with both values."""
+    fields: dict[str, tuple[str, str]] = {}
     for place in study.columns:
-        specs = [study.examples.get((each, place)) for each in (row, other)]
+        specs = [study.examples.get((label, place)) for label in (row, other)]
         ours, theirs = (flat(spec.model_dump_json(include={"model", "recipe"})) if spec else {} for spec in specs)
         apart = {name for name in ours.keys() & theirs.keys() - {"recipe.name"} if ours[name] != theirs[name]}
         for name in sorted(apart & {"model.arch"} or apart):
-            found[name.partition(".")[2]] = ours[name], theirs[name]
-    return found
+            fields[name.partition(".")[2]] = ours[name], theirs[name]
+    return fields
 
 
 def skipped(study: Study) -> set[Key]:
-    """The rows and columns that could not start."""
+    """Return the rows and columns that were skipped."""
     return {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
 
 

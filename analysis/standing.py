@@ -44,24 +44,28 @@ class Standing:
         return template("verdict.txt.j2", found=self, last=self.last, target=self.looks.target).strip()
 
 
-def judge(found: comparison.Comparison, level: float, worth: float, earlier: Comparison | None = None) -> Comparison:
+def judge(
+    difference: comparison.Comparison, level: float, worth: float, earlier: Comparison | None = None
+) -> Comparison:
     """Judge one difference at a look: a gain or loss that was shown stays so, and so does an excluded gain.
 
     Args:
-        found: The difference over the seeds of the look.
+        difference: The difference over the seeds of the look.
         level: What p must not exceed; the looks alone correct it.
         worth: Smallest gain worth having.
         earlier: The same comparison at the look before.
     """
-    p = stats.sign_flip_p(found.by_seed)
+    p = stats.sign_flip_p(difference.by_seed)
     says: str = "open"
     if earlier and earlier.says != "open":
         says = earlier.says
     elif p <= level:
-        says = "gain" if found.mean > 0 else "loss"
-    elif found.high < worth:
+        says = "gain" if difference.mean > 0 else "loss"
+    elif difference.high < worth:
         says = "excluded"
-    return Comparison.model_validate({"gain": found.mean, "low": found.low, "high": found.high, "p": p, "says": says})
+    return Comparison.model_validate(
+        {"gain": difference.mean, "low": difference.low, "high": difference.high, "p": p, "says": says}
+    )
 
 
 def standing(study: frame.Study, plan: Looks) -> Standing:
@@ -80,16 +84,16 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
     recorded = len(list(itertools.takewhile(lambda seed: all((row, seed) in finished for row in rows), plan.seeds)))
     while (target := plan.target) and target <= recorded:
         level, before = plan.plan[len(plan.taken)][1], plan.taken[-1] if plan.taken else None
-        found, seeds = {}, plan.seeds[:target]
+        judged, seeds = {}, plan.seeds[:target]
         for name, pair in zip(("base", "placebo"), pairs, strict=False):
             difference = comparison.compare(study, pair, study.columns[0], seeds=seeds)
             assert difference, "every row has a run at these seeds"
-            found[name] = judge(difference, level, plan.worth, getattr(before, name, None))
-        plan = plan.model_copy(update={"taken": [*plan.taken, Look.model_validate({"n": target, **found})]})
+            judged[name] = judge(difference, level, plan.worth, getattr(before, name, None))
+        plan = plan.model_copy(update={"taken": [*plan.taken, Look.model_validate({"n": target, **judged})]})
     return Standing(rows[0], recorded, plan)
 
 
-def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) -> list[str]:
+def lines(standing: Standing, study: frame.Study, beside: Iterable[frame.Study]) -> list[str]:
     """Return all that is printed, the answer first, by the template `standing.txt.j2`.
 
     Gains of other methods are those with the same base, model, recipe and images.
@@ -101,17 +105,17 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) ->
     sources = {source for run in study.contents.done.values() for source in run.sources.items()}
     stem = study.name.rpartition("-")[0]  # the same method, or an earlier version of it, on the same seeds
     named = {path.stem for folder in study.folders for path in folder.glob(f"{stem}-????????.yaml")}
-    gains, last = [], found.last
+    gains, last = [], standing.last
     for other in beside if last else ():
         for entry in board.catalogue(other) if other.contents.done else ():
             settings = {setting(other, entry.name), setting(other, entry.base)}
-            if settings == {setting(study, found.row)} and other.examples[entry.name, None].method:
+            if settings == {setting(study, standing.row)} and other.examples[entry.name, None].method:
                 gains.append(entry)
     if last:
-        gains.append(board.ranked(study, last)._replace(name=f"> {found.row}"))
+        gains.append(board.ranked(study, last)._replace(name=f"> {standing.row}"))
     return template(
         "standing.txt.j2",
-        found=found,
+        found=standing,
         study=study,
         last=last,
         others=len(named - {study.name}),
@@ -122,9 +126,9 @@ def lines(found: Standing, study: frame.Study, beside: Iterable[frame.Study]) ->
     ).splitlines()
 
 
-def _detectable(its: Comparison, n: int) -> float:
+def _detectable(comparison: Comparison, n: int) -> float:
     """Return the gain that four of five such studies find, from the interval of the one that was found."""
-    return DETECTABLE * (its.high - its.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
+    return DETECTABLE * (comparison.high - comparison.low) / 2 / float(stdtrit(n - 1, 0.975)) * float(n**0.5)
 
 
 def run(
@@ -139,11 +143,11 @@ def run(
     folder = study.folders[0] / study.name
     if (plan := looks.read(folder)) is None:
         raise VitinitError(f"{folder}: holds no {looks.LOOKS}, the plan that vitinit rank writes before its first run")
-    found = standing(study, plan)
-    if found.looks != plan:
-        looks.write(folder, found.looks)
+    result = standing(study, plan)
+    if result.looks != plan:
+        looks.write(folder, result.looks)
     others = [frame.load([other.parent], other.name) for other in beside or () if other.is_dir()]
-    command.say(lines(found, study, others))
+    command.say(lines(result, study, others))
 
 
 main = command.main_of(run)

@@ -111,7 +111,7 @@ def pooled(rows: pd.DataFrame) -> tuple[float, int]:
 
 
 def sign_flip_p(values: Values) -> float:
-    """Two-sided p of mean 0 under all 2^n sign flips; NaN for a single pair, and over `MOST_PAIRS`.
+    """Return the two-sided p of mean 0 under all 2^n sign flips; NaN for a single pair, and over `MOST_PAIRS`.
 
     The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
     """
@@ -147,7 +147,7 @@ def sign_flips_detect(values: Values, level: float) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, in the order given: reject where the result is at most the level."""
+    """Correct p by Holm's step-down procedure, in the order given: reject where the result is at most the level."""
     order = np.argsort(p, kind="stable")
     corrected = np.zeros(len(p))
     corrected[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1))

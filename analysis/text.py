@@ -47,7 +47,7 @@ after the double backslash that ends a table row, [ and * would be read as its a
 
 
 def signed(value: float, digits: int = 2) -> str:
-    """With a sign, a true minus, and no sign for what rounds to zero."""
+    """Write a number with its sign and a true minus; what rounds to zero has no sign."""
     text = f"{value:+.{digits}f}".replace("-", "−")
     return text if text.strip("+−0.") else text[1:]
 
@@ -58,26 +58,26 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def p_written(p: float) -> str:
-    """Three digits: `0.016`, or that it is less; a dash for NaN."""
+    """Write p with three digits, `0.016`, or as `< 0.001`; a dash for NaN."""
     return "< 0.001" if p < 0.001 else f"{p:.3f}".replace("nan", "–")
 
 
 def p_equals(p: float) -> str:
-    """`= 0.016`, or that it is less."""
+    """Write p as `= 0.016` or `< 0.001`."""
     written = p_written(p)
     return written if written[0] == "<" else f"= {written}"
 
 
 def escape_markdown(text: str) -> str:
-    """Any text as one line of Markdown that shows it, in a cell of a pipe table too."""
+    """Escape a text as one line of Markdown, for cells of pipe tables too."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$!])", r"\\\1", one_line(text))
 
 
 def escape_latex(text: str) -> str:
-    """Any text as LaTeX that prints it, with no package beyond the kernel; what it cannot print becomes [U+XXXX]."""
+    """Escape a text as LaTeX of the kernel alone; what that cannot print becomes [U+XXXX]."""
     # Neighbouring hyphens would become a dash.
     latex = re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in one_line(text)))
-    return latex.replace(r"W\_q", "$W_q$")
+    return re.sub(r"\b[dLhkp] = \d+(?![.\d])", r"$\g<0>$", latex.replace(r"W\_q", "$W_q$"))
 
 
 def _latex_char(char: str) -> str:

@@ -78,7 +78,7 @@ class StudyResults:
         """
         from vitinit.analysis.tables.registry import build
 
-        return TableView(build(self._read().by(metric), name, baseline))
+        return TableView(build(self._read(baseline).by(metric), name))
 
     def plot(self, figure: str | None = None) -> dict[str, Panels]:
         """Return figures of one kind by name: `study.plot()["accuracy"]` in a notebook.
@@ -106,10 +106,10 @@ class StudyResults:
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
 
-    def _read(self) -> Records:
+    def _read(self, baseline: str | None = None) -> Records:
         from vitinit.analysis.frame import load
 
-        return load([self.results], self.name)
+        return load([self.results], self.name, baseline)
 
 
 def study(name: str, results: Path | str = LOCAL) -> StudyResults:

@@ -19,9 +19,9 @@ ROUNDING = 1e-10
 
 
 def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
-    """Linear CKA of each of M representations with each of K, M x K: 1 for the same but for rotation, shift and scale.
+    """Compute linear CKA of M representations with K others, M x K: 1 if equal up to rotation, shift and scale.
 
-    Around 0, and below it too, for independent ones. NaN where a representation is the same for all images.
+    Independent representations have about 0, which may be negative. NaN where all images have the same one.
 
     Args:
         first_MBnn: Gram matrices X X^T of M representations, B batches of n > 3 images.
@@ -32,7 +32,7 @@ def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
 
 
 def _directions(grams_MBnn: NDArray[Any]) -> Floats:
-    """U-centred Gram matrices divided by their norms, M x B n n.
+    """Return U-centred Gram matrices divided by their norms, M x B n n.
 
     The inner product of two U-centred ones over n (n - 3) is HSIC_1. The diagonal is 0; off it, each entry is minus the
     sums of its row and of its column over n - 2, plus the whole sum over (n - 1)(n - 2).
@@ -43,6 +43,6 @@ def _directions(grams_MBnn: NDArray[Any]) -> Floats:
     rows, columns = grams_MBnn.sum(-1, keepdims=True), grams_MBnn.sum(-2, keepdims=True)
     centred = grams_MBnn - (rows + columns) / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
     centred_MF = (centred * off_diagonal_nn).reshape(len(centred), -1)
-    norms_M, before_M = (np.linalg.norm(each.reshape(len(centred), -1), axis=1) for each in (centred_MF, grams_MBnn))
+    norms_M, before_M = (np.linalg.norm(grams.reshape(len(centred), -1), axis=1) for grams in (centred_MF, grams_MBnn))
     result: Floats = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
     return result

@@ -21,22 +21,21 @@ def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
         for run_id, column, label in runs[["run_id", "column", "dataset_label"]].itertuples(index=False)
     ]
     runs = runs.assign(x=runs["train_images"], value=runs["score"], column=names)
-    return {str(name): its for name, its in runs.groupby("column", sort=False) if its["x"].nunique() > 1}
+    return {str(name): group for name, group in runs.groupby("column", sort=False) if group["x"].nunique() > 1}
 
 
 @CURVES.add(
     "sample_efficiency",
     "no dataset with several train sizes, of a method and its base",
     caption="A gain that falls from left to right shrinks as data grow.",
-    to_baseline=True,
 )
-def sample_efficiency(study: Study, baseline: str | None = None) -> dict[str, Panels]:
-    """Draw, for each dataset with several train sizes, the score, and its gain in percent of the base's (Figure 2a).
+def sample_efficiency(study: Study) -> dict[str, Panels]:
+    """Draw the score and its gain in percent of the base's (Figure 2a), for each dataset with several train sizes.
 
     Gains are by seed: the score over the base's of the same seed and size, minus 1.
     """
 
-    bases, figures = gap_bases(study, baseline), {}
+    bases, figures = gap_bases(study), {}
     for name, runs in several_sizes(study).items():
         theirs = runs.loc[runs["value"] > 0, ["row", "x", "seed", "value"]]
         ours = runs.assign(base=runs["row"].map(bases)).dropna(subset="base")

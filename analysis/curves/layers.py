@@ -46,12 +46,14 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
         ["column", "row", "seed", "epoch", "layer"], sort=False
     )
     figures = {}
-    for column, its in data["value"].mean().reset_index().groupby("column", sort=False):
-        runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(its["row"])}
-        layers = sorted(set(its["layer"]))
+    for column, means in data["value"].mean().reset_index().groupby("column", sort=False):
+        runs = {
+            row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(means["row"])
+        }
+        layers = sorted(set(means["layer"]))
         colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
         layout = {"hue": "layer", "label": "layer {}", "y": quantity["axis"]}
-        grid = lines(its, "epoch", "value", "row", colours, 1.6, 3 if len(runs) <= 12 else 5, bounds=bounds, **layout)
+        grid = lines(means, "epoch", "value", "row", colours, 1.6, 3 if len(runs) <= 12 else 5, bounds=bounds, **layout)
         for row, axes in grid.axes.items():
             maps = runs[row][0].spec.model.attention_maps
             if uniform and maps:
@@ -93,16 +95,18 @@ def gating(study: Study) -> dict[str, Panels]:
     A figure per ConViT and dataset, of the first seed.
     """
     figures = {}
-    for (column, row), its in study.probes[study.probes["quantity"] == "gating"].groupby(["column", "row"], sort=False):
-        seed = its["seed"].min()
-        one = its[its["seed"] == seed].assign(head="head " + its["head"].astype(str))
-        grid = lines(one, "epoch", "value", "layer", palette(one["head"]), 1.9, 5, hue="head", y="gate")
-        means = one.groupby(["epoch", "layer"])["value"].mean().unstack()
+    for (column, row), gates in study.probes[study.probes["quantity"] == "gating"].groupby(
+        ["column", "row"], sort=False
+    ):
+        seed = gates["seed"].min()
+        first = gates[gates["seed"] == seed].assign(head="head " + gates["head"].astype(str))
+        grid = lines(first, "epoch", "value", "layer", palette(first["head"]), 1.9, 5, hue="head", y="gate")
+        means = first.groupby(["epoch", "layer"])["value"].mean().unstack()
         for layer, axes in grid.axes.items():
             axes.plot(means[layer], color="black", linewidth=1.6, linestyle=":")
             axes.set_ylim(0, 1)
         title = "Share of positional attention: sigmoid of each head's gate"
-        note = f"{row}, {column}, seed {seed} (of {its['seed'].nunique()}); dotted: mean of the heads"
+        note = f"{row}, {column}, seed {seed} (of {gates['seed'].nunique()}); dotted: mean of the heads"
         titles = {layer: f"layer {layer}" for layer in grid.axes}
         figures[f"gating-{file_part(str(column), str(row))}"] = finish(study, grid, title, note, titles)
     return figures

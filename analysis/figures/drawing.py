@@ -12,7 +12,6 @@ from vitinit.analysis import command
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all
-from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.text import count
 from vitinit.initializers.errors import VitinitError
 
@@ -21,24 +20,23 @@ def finished(results: Sequence[Path] | None, name: str | None, baseline: str | N
     """Return the studies that a command asks for and that have a finished run, and set the style of their figures.
 
     Raises:
-        VitinitError: there is none, or none has the row that is the baseline.
+        VitinitError: there is none.
     """
-    found = load_all(results, name)
-    studies = [study for study in found if study.contents.done]
+    every = load_all(results, name, baseline)
+    studies = [study for study in every if study.contents.done]
     if not studies:
-        found[0].require_runs()
-    check_baseline(baseline, studies)
+        every[0].require_runs()
     style.set_defaults()
     return studies
 
 
 def drawn(
-    drawings: Iterable[Drawing], study: Study, baseline: str | None, broken: list[VitinitError]
+    drawings: Iterable[Drawing], study: Study, broken: list[VitinitError]
 ) -> Iterator[tuple[Drawing, dict[str, style.Panels]]]:
     """Yield the figures of each drawing; errors are added to `broken`."""
     for drawing in drawings:
         try:
-            yield drawing, drawing.figures(study, baseline if baseline in study.rows else None)
+            yield drawing, drawing.figures(study)
         except VitinitError as error:
             broken.append(error)
 
@@ -70,7 +68,7 @@ def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
         for study in studies:
             target = command.folder(study.out(out, place, alone))
             shown, files, said = study.by(metric) if metric else study, 0, list[str]()
-            for drawing, figures in drawn(chosen, shown, baseline, broken):
+            for drawing, figures in drawn(chosen, shown, broken):
                 for file, grid in figures.items():
                     style.save(grid, target, file)
                 files += len(figures)

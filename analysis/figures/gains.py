@@ -26,23 +26,22 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
     lines = []
     for column in study.columns:
         for label, contrast in contrasts.items():
-            if found := compare(study, contrast, column):
+            if comparison := compare(study, contrast, column):
                 rows = sorted(contrast.weights, key=lambda row: -contrast.weights[row])
-                for seed, gain in found.by_seed.items():
-                    lines.append((column, label, rows[0], rows[-1], seed, gain, found.low, found.high))
+                for seed, gain in comparison.by_seed.items():
+                    lines.append((column, label, rows[0], rows[-1], seed, gain, comparison.low, comparison.high))
     return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high"])
 
 
-def _to_bases(study: Study, baseline: str | None, with_bases: bool = False) -> dict[str, Contrast]:
+def _to_bases(study: Study, with_bases: bool = False) -> dict[str, Contrast]:
     """Return each row minus its own base, or minus one baseline.
 
     Args:
         study: The records.
-        baseline: One row for all.
         with_bases: True if each base is also compared with the first one of the same model and recipe.
     """
-    bases, first = baselines_of(study, baseline), dict[str, str]()
-    for row in study.rows if with_bases and not baseline else ():
+    bases, first = baselines_of(study), dict[str, str]()
+    for row in study.rows if with_bases and not study.baseline else ():
         spec = study.examples[row, None]
         if not spec.method:
             base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
@@ -96,17 +95,16 @@ def _points(
     "differences",
     "no row has a seed in common with its base, or with the baseline",
     caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
-    to_baseline=True,
 )
-def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
+def differences(study: Study) -> dict[str, Panels]:
     """Draw differences with a tick for each seed: the grid's contrasts if all have runs, else those to own bases.
 
     A base, which is a row without a method, is compared with the first base.
     """
-    over, contrasts = "the second row", {contrast.name: contrast for contrast in study.contrasts if not baseline}
+    over, contrasts = "the second row", {contrast.name: contrast for contrast in study.contrasts if not study.baseline}
     data = differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
-        over, data = baseline or "each method's base", differences_of(study, _to_bases(study, baseline, True))
+        over, data = study.baseline or "each method's base", differences_of(study, _to_bases(study, True))
     if data.empty:
         return {}
     colours = palette(present(study.rows, data["row"]))
@@ -121,21 +119,20 @@ def differences(study: Study, baseline: str | None = None) -> dict[str, Panels]:
     "forest",
     "no method with a gain has its placebo beside it",
     caption="A method that gains no more than its placebo is not shown to owe its gain to its pattern.",
-    to_baseline=True,
 )
-def forest(study: Study, baseline: str | None = None) -> dict[str, Panels]:
+def forest(study: Study) -> dict[str, Panels]:
     """Draw the difference of each row but placebos, the largest first, and in its line those of its placebos."""
-    of, data = placebos(study), differences_of(study, _to_bases(study, baseline))
+    of, data = placebos(study), differences_of(study, _to_bases(study))
     data["label"] = [of.get(row, (row, ""))[0] for row in data["row"]]
     data["kind"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
     order = data[data["kind"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
     data = data[data["label"].isin(order.index)].reset_index(drop=True)
-    looks = {kind: look for kind, look in LOOKS["kinds"].items() if kind in set(data["kind"])}
+    looks = {keeps: look for keeps, look in LOOKS["kinds"].items() if keeps in set(data["kind"])}
     if len(looks) < 2:
         return {}
     grid = _points(study, data, list(order.index), 0.34, "kind", looks)
     grid.legend = {
-        "the row itself" if kind == "itself" else f"its placebo ({kind})": grid.legend[kind] for kind in looks
+        "the row itself" if keeps == "itself" else f"its placebo ({keeps})": grid.legend[keeps] for keeps in looks
     }
-    title = "Gain over " + (baseline or "each method's base")
+    title = "Gain over " + (study.baseline or "each method's base")
     return {"forest": finish(study, grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}

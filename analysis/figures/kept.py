@@ -22,17 +22,17 @@ class Kept(NamedTuple):
 
 @lru_cache(maxsize=1)
 def kept(study: Study) -> dict[str, dict[str, Kept]]:
-    """By column and row, all rows of a column at one seed: the first of those at which most rows have kept maps.
+    """Return the kept maps by column and row, of a column at one seed: the first of those that most rows have.
 
     Raises:
         VitinitError: a file of maps is damaged.
     """
-    found = defaultdict[str, dict[int, dict[str, Kept]]](lambda: defaultdict(dict))
+    by_seed = defaultdict[str, dict[int, dict[str, Kept]]](lambda: defaultdict(dict))
     for (column, row), records in study.cells.items():
         for record, folder in product(records, study.folders):
             if (maps := read_maps(folder, record)) and maps.weights == record.weights:
-                found[column][record.spec.seed].setdefault(row, Kept(record, maps))
-    return {column: max((its for _, its in sorted(seeds.items())), key=len) for column, seeds in found.items()}
+                by_seed[column][record.spec.seed].setdefault(row, Kept(record, maps))
+    return {column: max((rows for _, rows in sorted(seeds.items())), key=len) for column, seeds in by_seed.items()}
 
 
 def source(column: str, runs: dict[str, Kept]) -> str:

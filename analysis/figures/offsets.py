@@ -24,7 +24,7 @@ def offsets(study: Study) -> dict[str, Panels]:
     """
     from matplotlib.colors import LogNorm
 
-    runs = [(where, run) for where, its in study.cells.items() for run in its if run.init.offset_maps]
+    runs = [(where, run) for where, records in study.cells.items() for run in records if run.init.offset_maps]
     if not runs:
         return {}
     (column, _), first = runs[0]
@@ -33,17 +33,19 @@ def offsets(study: Study) -> dict[str, Panels]:
         if place == column:
             maps.setdefault(row, np.array(run.init.offset_maps))
     entries = [
-        (row, head + 1, down - its.shape[1] // 2, across - its.shape[2] // 2, share)
-        for row, its in maps.items()
-        for (head, down, across), share in np.ndenumerate(its)
+        (row, head + 1, down - heads.shape[1] // 2, across - heads.shape[2] // 2, share)
+        for row, heads in maps.items()
+        for (head, down, across), share in np.ndenumerate(heads)
     ]
     data = pd.DataFrame(entries, columns=["row", "head", "down", "across", "attention"])
     high = max(data["attention"].max(), 1e-6)
     # Three decades at most, so that one vanishing entry does not flatten the rest.
     low = max(data["attention"].min() * 0.999, high * 1e-3)
-    framed = {row: np.pad(its.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, its in maps.items()}
+    framed = {
+        row: np.pad(heads.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, heads in maps.items()
+    }
     height = WIDTH / 3 / data["head"].max() + 0.4
-    beside = {row: np.hstack(list(its)) for row, its in framed.items()}
+    beside = {row: np.hstack(list(heads)) for row, heads in framed.items()}
     grid = show(data, beside, height, 3 if len(maps) < 15 else 5, height, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"

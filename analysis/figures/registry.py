@@ -30,21 +30,15 @@ class Drawing:
     draw: Draw
     caption: str = ""
     """Reading help, in a sentence."""
-    to_baseline: bool = False
-    """True if they show differences: `draw` then takes the row that these are to."""
 
-    def figures(self, study: Study, baseline: str | None = None) -> dict[str, Panels]:
-        """By the name of their files.
-
-        Args:
-            study: With a finished run.
-            baseline: The row label that differences are to. Default: each row's own base.
+    def figures(self, study: Study) -> dict[str, Panels]:
+        """Draw those of a study with a finished run, by the name of their files.
 
         Raises:
             BrokenFile: its file has an error.
         """
         with blaming(f"figure {self.name}"):
-            return self.draw(study, baseline) if self.to_baseline else self.draw(study)
+            return self.draw(study)
 
 
 class Drawings(Registry[Drawing]):

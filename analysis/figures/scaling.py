@@ -40,9 +40,9 @@ def over_numbers(study: Study, data: pd.DataFrame, x: str, y: str, title: str, r
 def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
 
-    if not (found := scaling(study)):
+    if not (axis_and_series := scaling(study)):
         return {}
-    axis, series = found
+    axis, series = axis_and_series
     data = pd.DataFrame(
         [
             (line.place, f"{line.label} − {line.over}", seed, x, value, gain.low, gain.high)

@@ -97,16 +97,16 @@ class Panels:
 
 def palette(labels: Iterable[str]) -> dict[str, str]:
     """Return a colour by row label, the same in every study where none is taken, or as light as its neighbour's."""
-    found: dict[str, str] = {}
+    colours: dict[str, str] = {}
     before = 0.0
     for label in labels:
         others = LOOKS["others"]
         first = int(sha256(label.encode()).hexdigest()[:8], 16) % len(others)
         tried = others[first:] + others[:first]
-        best = min(tried, key=lambda colour: (colour in found.values(), abs(lightness(colour) - before) <= 40))
-        found[label] = LOOKS["fixed"].get(label) or best
-        before = lightness(found[label])
-    return found
+        best = min(tried, key=lambda colour: (colour in colours.values(), abs(lightness(colour) - before) <= 40))
+        colours[label] = LOOKS["fixed"].get(label) or best
+        before = lightness(colours[label])
+    return colours
 
 
 def lightness(colour: str) -> float:
@@ -177,6 +177,8 @@ def lines(
         bounds: Of the quantity: no band goes beyond.
         fields: More of `Panels`.
     """
+    from matplotlib.ticker import FixedLocator
+
     ends, bars = ["low", "high"], "low" in data
     grid = panels(data.drop(columns=ends, errors="ignore"), data[col], height, across, **fields)
     groups = data.groupby(list(dict.fromkeys([col, hue, over])))
@@ -202,7 +204,9 @@ def lines(
             axes.set_xscale("log")
             plain(axes.xaxis)
         if len(known) <= FEW:
-            axes.set_xticks(ticks, [f"{tick:,.10g}" for tick in ticks], rotation=30 if known[-1] >= 1000 else 0)
+            axes.xaxis.set_major_locator(FixedLocator(ticks))
+            axes.xaxis.set_major_formatter("{x:,.10g}")
+            axes.tick_params(axis="x", labelrotation=30 if known[-1] >= 1000 else 0)
             axes.minorticks_off()
     return grid
 
@@ -303,7 +307,7 @@ def marked(runs: Iterable[RunRecord]) -> str:
 
 
 def with_mark(row: str, run: RunRecord, most: int = 60) -> str:
-    """The name of a row and its mark, which a name that is too long leaves room for."""
+    """Return the name of a row with its mark; a long name is shortened."""
     mark = marked([run])
     return one_line(row, most - len(mark)) + mark
 

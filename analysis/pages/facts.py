@@ -34,7 +34,7 @@ class Facts:
     def by_seed(self, row: str, column: str | None = None, epoch: int = 0) -> pd.Series[float]:
         """Return the scores of a cell by seed, in percent, after an epoch (0: the last)."""
         values = values_by_seed(self.study, epoch=epoch)
-        if not (places := [place for its, place in values if its == row]):
+        if not (places := [place for label, place in values if label == row]):
             raise unknown_name(
                 f"row of study {self.name}{f' after epoch {epoch}' if epoch else ''}", row, self.study.rows
             )
@@ -74,24 +74,24 @@ class Facts:
         """
         self.by_seed(over, column, epoch)
         self.by_seed(row, column, epoch)
-        place = self.place(f"row {row!r}", column, [place for place, its in self.study.cells if its == row])
-        found = compare(self.study, (row, over), place, epoch=epoch, seeds=seeds)
-        if not found:
+        place = self.place(f"row {row!r}", column, [place for place, label in self.study.cells if label == row])
+        comparison = compare(self.study, (row, over), place, epoch=epoch, seeds=seeds)
+        if not comparison:
             raise VitinitError(f"study {self.name}: {row} and {over} have no seed in common")
-        return replace(found, digits=digits)
+        return replace(comparison, digits=digits)
 
     def contrast(self, name: str, column: str | None = None, epoch: int = 0) -> Comparison | None:
         """Return a comparison of the grid by its name, `Mimetic − Kaiming uniform`; after an epoch, or the last."""
         known = {contrast.name: contrast for contrast in self.study.contrasts}
         if name not in known:
             raise unknown_name(f"contrast of study {self.name}", name, known)
-        place = self.place(f"contrast {name!r}", column, [place for its, place in named(self.study) if its == name])
+        place = self.place(f"contrast {name!r}", column, [place for label, place in named(self.study) if label == name])
         return compare(self.study, known[name], place, epoch=epoch)
 
     def contrasts(self, family: str | None = None) -> list[tuple[str, str]]:
         """Return name and column of what the grid named and has an interval, of one family or of all."""
-        its = named(self.study).items()
-        return [key for key, comparison in its if comparison.verdict and family in (None, comparison.family)]
+        comparisons = named(self.study).items()
+        return [key for key, comparison in comparisons if comparison.verdict and family in (None, comparison.family)]
 
     def field(self, path: str, row: str | None = None, column: str | None = None, epoch: int | None = None) -> float:
         """Return a number of the records, averaged over runs, and over layers and heads where it is a list.
@@ -104,13 +104,13 @@ class Facts:
             epoch: Of the probes; 0 for the start, −1 for the last.
         """
         numbers = []
-        for (place, its), runs in self.study.cells.items():
-            for run in runs if row in (None, its) and column in (None, place) else ():
-                part: Any = run
+        for (place, label), runs in self.study.cells.items():
+            for run in runs if row in (None, label) and column in (None, place) else ():
+                measured: Any = run
                 if epoch is not None:
                     probes = {probe.epoch: probe for probe in run.probes}
-                    part = probes.get(max(probes, default=0) if epoch == -1 else epoch)
-                if leaves := list(_leaves(part, path.split("."))):
+                    measured = probes.get(max(probes, default=0) if epoch == -1 else epoch)
+                if leaves := list(_leaves(measured, path.split("."))):
                     numbers.append(float(np.mean(leaves)))
         if not numbers:
             raise VitinitError(f"study {self.name}: no record of row {row!r} holds {path}")
@@ -125,11 +125,11 @@ class Facts:
             digits: Decimals.
             column: None for all columns.
         """
-        found = {}
+        texts = {}
         for row in self.study.rows:
             with suppress(VitinitError):
-                found[row] = number(times * self.field(path, row, column), digits)
-        return found
+                texts[row] = number(times * self.field(path, row, column), digits)
+        return texts
 
     def table(self, ending: str = "", gain: bool = False, baseline: str | None = None) -> str:
         """Return a table of the study as Markdown, its caption below it.
@@ -139,13 +139,13 @@ class Facts:
             gain: Differences, too.
             baseline: Row that these are to; None: each row's own base.
         """
-        table = build(self.study, self.name + ending, baseline=baseline, gain=gain)
+        table = build(replace(self.study, baseline=baseline), self.name + ending, gain)
         caption, _, text = to_markdown(table).partition("\n\n")
         return f"{text.strip()}\n\n<sub>{caption.strip()}</sub>"
 
     @cached_property
     def chosen(self) -> tuple[list[str], list[Choice]]:
-        """Return the fields that a tuning study chooses, and the choice of each row."""
+        """Fields that a tuning study chooses, and the choice of each row."""
         return choose(self.study)
 
     @property
@@ -167,21 +167,21 @@ def detectable(n: int, std: float) -> float:
 
 
 def short(value: Any) -> str:
-    """A number as people write it in a recipe: `3e-4`, `0.05`."""
+    """Write a number as recipes have it: `3e-4`, `0.05`."""
     if isinstance(value, float) and 0 < value < 0.02:
         digits, _, power = f"{value:.6e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _leaves(part: Any, path: Sequence[str]) -> Iterator[float]:
+def _leaves(value: Any, path: Sequence[str]) -> Iterator[float]:
     """Yield the numbers at a path of a record; on a list, a name is that of each of its entries."""
-    if isinstance(part, list | tuple) and path and path[0].isdigit():
-        yield from _leaves(part[int(path[0])], path[1:])
-    elif isinstance(part, list | tuple):
-        for each in part:
-            yield from _leaves(each, path)
-    elif path and part is not None:
-        yield from _leaves(part.get(path[0]) if isinstance(part, dict) else getattr(part, path[0]), path[1:])
-    elif part is not None:
-        yield float(part)
+    if isinstance(value, list | tuple) and path and path[0].isdigit():
+        yield from _leaves(value[int(path[0])], path[1:])
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _leaves(entry, path)
+    elif path and value is not None:
+        yield from _leaves(value.get(path[0]) if isinstance(value, dict) else getattr(value, path[0]), path[1:])
+    elif value is not None:
+        yield float(value)

@@ -19,6 +19,7 @@ from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.notes import mixed_code
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
+from vitinit.benchmark.grids import grid
 from vitinit.initializers.errors import VitinitError
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -70,15 +71,15 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     Raises:
         VitinitError: the records do not give one of them.
     """
-    found = {}
+    shown = {}
     for file in re.findall(r"\(figures/([^)]+)\.png\)", text):
         name = file.partition("-")[0]
         drawings = FIGURES if name in {drawing.name for drawing in FIGURES.entries()} else CURVES
         figures = drawings.get(name).figures(study)
         if file not in figures:
             raise VitinitError(f"page of study {study.name}: the records give no figure {file}")
-        found[file] = figures[file]
-    return found
+        shown[file] = figures[file]
+    return shown
 
 
 def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
@@ -97,6 +98,7 @@ def _environment(*folders: Path) -> Environment:
     environment.globals |= {
         "detectable": detectable,
         "unnamed": unnamed,
+        "grids": grid.names(),
         "method": method,
         "mixed_code": mixed_code,
         "study": lambda name: Facts(frame.load(folders, name)),

@@ -10,7 +10,6 @@ import typer
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
-from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
@@ -52,36 +51,34 @@ def run(
             raise unknown_name("format", name, FORMATS)
     if plugins.in_a_file(metric):
         metric = metrics.REGISTRY.load(plugins.load(plugins.pinned(metric, Path.cwd())), metric).name
-    found = [study.by(metric) for study in frame.load_all(results, study_name)]
+    every = [study.by(metric) for study in frame.load_all(results, study_name, baseline)]
     place = "tables" if metric in ("last", "best") else f"tables-{metric}"
-    available = {name: study for study in found for name in names(study)}
+    available = {name: study for study in every for name in names(study)}
     if table_name and table_name not in available:
         raise unknown_name("table", table_name, available)
     if not available:
-        found[0].require_runs()
-    check_baseline(baseline, found)
+        every[0].require_runs()
 
     from vitinit.benchmark.terminal import Terminal
 
-    console, gain = Terminal(), gain or everything or baseline is not None
-    studies = [available[table_name]] if table_name else found
+    console = Terminal()
+    studies = [available[table_name]] if table_name else every
     broken: list[VitinitError] = []
     for study in studies:
         console.print(study.summary())
         folder = command.folder(study.out(out, place, len(studies) == 1))
-        # The baseline may be a row of another study: this one then compares with own bases, and its notes say so.
-        own_baseline = baseline if baseline in study.rows else None
+        gains = gain or everything or baseline is not None or len(study.columns) == 1
         tables = []
         for name in [table_name] if table_name else names(study):
             try:
-                tables.append(build(study, name, own_baseline, gain))
+                tables.append(build(study, name, gains))
             except BrokenFile as error:
                 broken.append(error)
         named = next((table for table in tables if of_contrasts(table)), None)
         brief = not (everything or table_name)
         for table in tables:
-            for kind in formats:
-                ending, write = FORMATS[kind]
+            for file_format in formats:
+                ending, write = FORMATS[file_format]
                 command.write(folder / f"{table.name}.{ending}", write(table, everything))
             if not brief or table.name == study.name or table is named:
                 for line in (table.caption, *to_terminal(table, console.width), *(table.notes if everything else ())):

@@ -29,19 +29,19 @@ def method(study: Study) -> list[str]:
 
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
 def contrasts(asked: Asked) -> Table:
-    """One line per contrast and dataset: the first row's accuracy, what it has over the second, and p."""
+    """Return a line per contrast and dataset: accuracy of the first row, its gain over the second, and p."""
     study, values = asked.study, values_by_seed(asked.study)
-    found = named(study)
+    comparisons = named(study)
     cells, shown = {}, {}
     for contrast in study.contrasts:
         first, _ = study.pairs.get(contrast.name, ("", ""))
         for column in study.columns:
-            comparison = found.get((contrast.name, column))
+            comparison = comparisons.get((contrast.name, column))
             cell = TableCell(values.get((first, column)), comparison)
             cells[contrast.name, column] = cell
             if comparison:
                 shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
-    tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in found)]
+    tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {name: pair[1] for name, pair in study.pairs.items()}
     explained = template("tested.txt.j2", named=named(study).values()).splitlines()
@@ -53,19 +53,25 @@ def _evaluated(study: Study) -> dict[str, list[int]]:
     """Return by column the epochs that runs of the compared rows were evaluated after."""
     compared = {row for contrast in study.contrasts for row in contrast.weights}
     epochs = study.epochs[study.epochs["row"].isin(compared)]
-    return {str(column): sorted(its) for column, its in epochs.groupby("column", sort=False)["epoch"].unique().items()}
+    return {
+        str(column): sorted(values) for column, values in epochs.groupby("column", sort=False)["epoch"].unique().items()
+    }
 
 
 def followed(study: Study) -> bool:
     """Return True if rows that the grid compares were evaluated after several epochs."""
-    return bool(named(study)) and any(len(its) > 1 for its in _evaluated(study).values())
+    return bool(named(study)) and any(len(epochs) > 1 for epochs in _evaluated(study).values())
 
 
 @TABLES.add("_epochs", followed, place=3)
 def over_epochs(asked: Asked) -> Table:
-    """One line per contrast and dataset: the first row's accuracy, and what it has over the second, epoch by epoch."""
+    """Return a line per contrast and dataset: accuracy of the first row and its gain over the second, by epoch."""
     study, evaluated = asked.study.by("last"), _evaluated(asked.study)
-    shown = {its[int(at)] for its in evaluated.values() for at in np.linspace(0, len(its) - 1, min(MOST, len(its)))}
+    shown = {
+        epochs[int(at)]
+        for epochs in evaluated.values()
+        for at in np.linspace(0, len(epochs) - 1, min(MOST, len(epochs)))
+    }
     cells, second = {}, {}
     for name, pair in study.pairs.items():
         for place in evaluated:

@@ -22,7 +22,7 @@ PAPER = ("2103.10697", "Table 6")
 
 
 def subsets(study: Study) -> list[str]:
-    """The columns of datasets of which finished runs saw training sets of several sizes."""
+    """Return the columns of datasets with training sets of several sizes."""
     datasets = [run.spec.dataset for run in study.contents.done.values()]
     sizes = Counter(name for name, _ in {(dataset.name, dataset.train_size) for dataset in datasets})
     return [place for place in study.columns if sizes[study.examples[None, place].dataset.name] >= LEAST_SIZES]
@@ -31,24 +31,24 @@ def subsets(study: Study) -> list[str]:
 def compared(study: Study) -> bool:
     """Return True if there are gaps between rows over several sizes of the training set."""
     finished = set(study.runs["row"])
-    return bool(subsets(study)) and any({row, other} <= finished for row, other in gap_bases(study, None).items())
+    return bool(subsets(study)) and any({row, other} <= finished for row, other in gap_bases(study).items())
 
 
-def gap_bases(study: Study, baseline: str | None) -> dict[str, str]:
-    """The row that each row's gap is to: this one, or its own base.
+def gap_bases(study: Study) -> dict[str, str]:
+    """Return the row that each row's gap is to: the baseline, or its own base.
 
     A method whose own base is not in the study (ConViT's would be a ConViT without local initialisation) has its gap to
     the first row without a method, as in ConViT's Table 2, where that is DeiT.
     """
-    own = baselines_of(study, baseline)
+    own = baselines_of(study)
     plain = [row for row in study.rows if not study.examples[row, None].method]
-    return own if baseline or not plain else {row: plain[0] for row in study.rows if row not in plain} | own
+    return own if study.baseline or not plain else {row: plain[0] for row in study.rows if row not in plain} | own
 
 
 @TABLES.add("_gap", compared, place=4)
 def gap(asked: Asked) -> Table:
-    """One line per training set: accuracy, and the gap to the base."""
-    study, bases = asked.study, gap_bases(asked.study, asked.baseline)
+    """Return a line per training set: accuracy, and the gap to the base."""
+    study, bases = asked.study, gap_bases(asked.study)
     values, cells = values_by_seed(study), dict[Key, TableCell]()
     for place in subsets(study):
         for row in [*(row for row in study.rows if row not in bases), *bases]:
@@ -72,7 +72,7 @@ def switched(study: Study) -> bool:
 
 @TABLES.add("_switches", switched, place=5)
 def switches(asked: Asked) -> Table:
-    """Parts of ConViT that each row has, beside its accuracy; a placebo of its start is neither on nor off."""
+    """Return the switches of ConViT of each row beside its accuracy; placebos of its start are left out."""
     study, values = asked.study, values_by_seed(asked.study)
     published, cells = published_numbers(study), dict[Key, TableCell]()
     for row in study.rows:
@@ -99,26 +99,26 @@ def switches(asked: Asked) -> Table:
 
 @TABLES.add("_masked", lambda study: any(run.masked for run in study.contents.done.values()), place=6)
 def masking(asked: Asked) -> Table:
-    """Accuracy of trained ConViTs without content or positional attention."""
+    """Return the accuracy of trained ConViTs without content or positional attention."""
     study = asked.study
-    tested = {key: its for key, runs in study.cells.items() if (its := [run for run in runs if run.masked])}
+    tested = {key: masked for key, runs in study.cells.items() if (masked := [run for run in runs if run.masked])}
     several = len({column for column, _ in tested}) > 1
     values: dict[tuple[int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (column, row), runs in tested.items():
         label = row + f", {column}" * several
         for run in runs:
             values[0, ""][label].append(run.masked[0].top1_whole)
-            for found in run.masked:
-                share = round(100 * found.layers / run.spec.model.gated_layers)
-                values[share, found.term][label].append(found.top1)
+            for test in run.masked:
+                share = round(100 * test.layers / run.spec.model.gated_layers)
+                values[share, test.term][label].append(test.top1)
     cells = {
-        (row, f"no {term}, {share}%" if share else "whole"): TableCell(its[row])
+        (row, f"no {term}, {share}%" if share else "whole"): TableCell(scores[row])
         for row in values[0, ""]
-        for (share, term), its in sorted(values.items())
+        for (share, term), scores in sorted(values.items())
     }
-    runs = [run for its in tested.values() for run in its]
+    runs = [run for cell in tested.values() for run in cell]
     splits = {"test": "test", "val": "validation"}
-    images = sorted({f"{found.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for found in run.masked})
+    images = sorted({f"{test.images} {splits[run.spec.dataset.evaluate_on]}" for run in runs for test in run.masked})
     notes = [
         "Without content the first GPSA layers, so many per cent of all of them, attend by position alone, without "
         "position by content alone; nothing is trained in between. The images are the same in every run. Settings and "

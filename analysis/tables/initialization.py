@@ -11,9 +11,9 @@ from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.benchmark.records.record import RunRecord
 
 MEASURES: dict[str, Callable[[RunRecord], float | None]] = {
-    "on target, pseudo-input (%)": lambda run: 100 * its.mass if (its := run.init.pseudo_input) else None,
-    "on target, images (%)": lambda run: 100 * its.mass if (its := run.init.real_images) else None,
-    "norm of W_q": lambda run: fmean(its) if run.init.norms and (its := run.init.norms[0].query) else None,
+    "on target, pseudo-input (%)": lambda run: 100 * attention.mass if (attention := run.init.pseudo_input) else None,
+    "on target, images (%)": lambda run: 100 * attention.mass if (attention := run.init.real_images) else None,
+    "norm of W_q": lambda run: fmean(norms) if run.init.norms and (norms := run.init.norms[0].query) else None,
     "initialisation (ms)": lambda run: 1000 * run.init.seconds,
 }
 NOTES = (
@@ -32,7 +32,7 @@ def aimed(study: Study) -> list[str]:
 
 @TABLES.add("_initialization", lambda study: bool(aimed(study)), place=7)
 def initialization(asked: Asked) -> Table:
-    """Attention on the target and cost, in columns of datasets where a method has a target, beside accuracy."""
+    """Return attention on the target and cost beside accuracy, for datasets where a method has a target."""
     study, cells, shown, places = asked.study, {}, {}, aimed(asked.study)
     rows = [row for row in study.rows if any((place, row) in study.cells for place in places)]
     for place in places:

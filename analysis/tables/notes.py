@@ -54,11 +54,11 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
         paper: The paper and its table that are read with this table. Default: those that name the study.
     """
     standing = [cell.published for cell in cells.values() if cell.published]
-    found = paper or context(study.name)
+    publication = paper or context(study.name)
     known: dict[str, Any] = {
         "study": study,
         "standing": standing,
-        "rest": [number for number in numbers(*found) if number not in standing] if found else [],
+        "rest": [number for number in numbers(*publication) if number not in standing] if publication else [],
         "own": any(cell.published_difference is not None for cell in cells.values()),
         "parts": [run for run in study.contents.done.values() if read_in_part(run)],
     }
@@ -76,7 +76,7 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
     """
     compared = (named or table).numbers.dropna(subset="difference")
     columns = {
-        column: its.sort_values("difference", ascending=False).to_dict("records")
-        for column, its in compared.groupby("column", sort=False)
+        column: lines.sort_values("difference", ascending=False).to_dict("records")
+        for column, lines in compared.groupby("column", sort=False)
     }
     return table.study.printed(template("summary.txt.j2", columns=columns, named=named)).splitlines()

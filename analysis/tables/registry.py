@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from vitinit.analysis.command import blaming
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import check_baseline
 from vitinit.analysis.tables.table import Asked, Table
 from vitinit.initializers.errors import unknown_name
 from vitinit.initializers.plugins import Registry
@@ -47,23 +46,22 @@ class Tables(Registry[Kind]):
         return lambda compute: self.put(Kind(ending, place, allowed, compute)).compute
 
 
-TABLES = Tables("table", ("vitinit.analysis.tables",), order=lambda kind: (kind.place, kind.name))
+TABLES = Tables("table", ("vitinit.analysis.tables",), order=lambda entry: (entry.place, entry.name))
 
 
 def names(study: Study) -> dict[str, Kind]:
     """Return the tables that the records allow by name, in the order in which they are shown."""
-    found = {}
-    for kind in TABLES.entries() if study.contents.done else ():
-        with blaming(f"whether a study has a table {kind.name}"):
-            if kind.allowed(study):
-                found[study.name + kind.name] = kind
-    return found
+    allowed = {}
+    for entry in TABLES.entries() if study.contents.done else ():
+        with blaming(f"whether a study has a table {entry.name}"):
+            if entry.allowed(study):
+                allowed[study.name + entry.name] = entry
+    return allowed
 
 
 def build(
     study: Study,
     name: str | None = None,
-    baseline: str | None = None,
     gain: bool = False,
 ) -> Table:
     """Compute one of a study's tables.
@@ -71,18 +69,15 @@ def build(
     Args:
         study: The records.
         name: One of `names`. Default: the study's own.
-        baseline: Row label that differences are to, in the study's own table and in that of gaps. Default: each row's
-            own base (see `own_bases`).
         gain: True if differences are shown in tables that can do without.
 
     Raises:
-        VitinitError: no finished run, no such table, or no row of that name.
+        VitinitError: no finished run, or no such table.
         BrokenFile: its file has an error.
     """
     study.require_runs()
-    check_baseline(baseline, [study])
-    name, kinds = name or study.name, names(study)
-    if name not in kinds:
-        raise unknown_name("table", name, kinds)
+    name, entries = name or study.name, names(study)
+    if name not in entries:
+        raise unknown_name("table", name, entries)
     with blaming(f"table {name}"):
-        return kinds[name].compute(Asked(study, name, baseline, gain))
+        return entries[name].compute(Asked(study, name, gain))

@@ -46,9 +46,9 @@ def _filled(table: Table, ending: str, **values: Any) -> str:
 
 
 def to_latex(table: Table, notes: bool = False) -> str:
-    """A floating table, as wide as the text where a column is too narrow; a longtable where a page is too short.
+    """Return LaTeX: a float, as wide as the text where a column is too narrow, or a longtable of more than a page.
 
-    Columns that do not fit beside each other are below each other. All notes are comments.
+    Columns that do not fit beside each other stand below each other. Notes are comments.
     """
     first = width = min(LABEL, max(map(len, table.texts.index))) + 2
     blocks: list[list[tuple[str, str]]] = [[]]
@@ -69,24 +69,24 @@ def to_latex(table: Table, notes: bool = False) -> str:
 
 
 def to_part(table: Table) -> str:
-    """The table alone, as a part of a page that scrolls and sorts it."""
+    """Return HTML for a page that scrolls and sorts it."""
     return _filled(table, "html")
 
 
 def to_markdown(table: Table, notes: bool = False) -> str:
-    """A pipe table."""
+    """Return a pipe table."""
     labels = [label for label, _ in table.heads]
     heads = [part if label in ("", *labels[:at]) else label for at, (label, part) in enumerate(table.heads)]
     return _filled(table, "md", heads=heads, notes=notes)
 
 
 def to_csv(table: Table, notes: bool = False) -> str:
-    """One line per cell with all its numbers, to ten digits: the last ones depend on the order of summation."""
+    """Return a line per cell with all numbers, to ten digits: the last ones depend on the order of summation."""
     return csv_text(table.numbers, float_format="%.10g", lineterminator="\n")
 
 
 def to_terminal(table: Table, width: int) -> list[str]:
-    """Lines of plain text: as many columns beside each other as fit into the width; a bold one has an asterisk."""
+    """Return lines of plain text, split by columns to fit the width; bold is an asterisk."""
     marked: Any = table.texts.copy()
     for where in table.bold:
         marked.loc[where] += "*"

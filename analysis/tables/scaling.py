@@ -51,31 +51,33 @@ class Series(NamedTuple):
 def scaling(study: Study) -> tuple[str, list[Series]] | None:
     """Return the first axis over which two initialisations have three values, and these; None without one."""
     for axis, value_of in AXES.items():
-        found: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
+        cells_by_x: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
         for (column, row), (run, *_) in study.cells.items():
             x, spec, place = value_of(run), run.spec, column
             if axis == "training images":
                 place = spec.dataset.model_copy(update={"train_size": None}).label
             if x is not None:
                 method = spec.method.model_dump_json() if spec.method else ""
-                found[place, spec.base.model_dump_json(), method][x].append((row, column))
+                cells_by_x[place, spec.base.model_dump_json(), method][x].append((row, column))
         # fewer values are no curve; of two cells with the same value other settings differ, too
         whole = {
             key: {x: cells[0] for x, cells in sorted(values.items())}
-            for key, values in found.items()
+            for key, values in cells_by_x.items()
             if len(values) >= LEAST_VALUES and all(len(cells) == 1 for cells in values.values())
         }
         series = []
         for key, cells in whole.items():
             place, base, method = key
-            bases = [its for its in whole if its[0] == place and not its[2] and (not method or its[1] == base)]
+            bases = [
+                plain for plain in whole if plain[0] == place and not plain[2] and (not method or plain[1] == base)
+            ]
             if bases:
                 others = {x: row for x, (row, _) in whole[bases[0]].items() if x in cells and bases[0] != key}
                 gains = {x: compare(study, (cells[x][0], row), cells[x][1]) for x, row in others.items()}
                 over = common_label(whole[bases[0]], axis) if bases[0] != key else ""
                 known = {x: gain for x, gain in gains.items() if gain}
                 series.append(Series(common_label(cells, axis), place, over, cells, others, known))
-        if any(one.over for one in series):
+        if any(line.over for line in series):
             return axis, series
     return None
 
@@ -91,26 +93,26 @@ def common_label(cells: Mapping[float, Key], axis: str) -> str:
 
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
-    """One line per initialisation, a column per value of the axis, and the slope of the gain."""
-    study, found = asked.study, scaling(asked.study)
-    assert found
-    axis, series = found
-    several = len({one.place for one in series}) > 1
+    """Return a line per initialisation, a column per value of the axis, and the slope of the gain."""
+    study, axis_and_series = asked.study, scaling(asked.study)
+    assert axis_and_series
+    axis, series = axis_and_series
+    several = len({line.place for line in series}) > 1
     values, cells, bases = values_by_seed(study), dict[Key, TableCell](), {}
-    for one in series:
-        row = one.label + f", {one.place}" * several
-        if one.over:
-            bases[row] = one.over + f", {one.place}" * several
+    for line in series:
+        row = line.label + f", {line.place}" * several
+        if line.over:
+            bases[row] = line.over + f", {line.place}" * several
         for x in sorted({x for other in series for x in other.cells}):
-            scores = values.get(one.cells.get(x, ("", "")))
-            cells[row, f"{axis} {x:,.10g}"] = TableCell(scores, one.gains.get(x))
-        gained, slope = pd.DataFrame({x: gain.by_seed for x, gain in one.gains.items()}).dropna(), TableCell()
+            scores = values.get(line.cells.get(x, ("", "")))
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(scores, line.gains.get(x))
+        gained, slope = pd.DataFrame({x: gain.by_seed for x, gain in line.gains.items()}).dropna(), TableCell()
         if len(gained.columns) >= LEAST_VALUES and len(gained):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))
             by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
             slope = TableCell(by_seed, unnamed(row, by_seed), signed=True)
         cells[row, "gain per doubling"] = slope
-    pairs = [(one.cells[x][0], one.others[x]) for one in series for x in one.gains]
+    pairs = [(line.cells[x][0], line.others[x]) for line in series for x in line.gains]
     notes = [
         "Gain: by seed, over the base at the same value of the axis, or of a base over the first base. Gain per "
         f"doubling: slope of the gain over log2 of {axis}, by least squares at each seed.",

@@ -50,8 +50,6 @@ class Asked:
     """With a finished run."""
     name: str
     """The table's own."""
-    baseline: str | None = None
-    """The row that differences are to; None: each row's own base (see `own_bases`)."""
     gain: bool = False
     """True if differences are shown in tables that can do without."""
 
@@ -90,34 +88,34 @@ class TableCell:
     def texts(self, usual: int, digits: int, gains: bool) -> dict[str, str]:
         """Return the text of each part that the cell has; of our own number by the name `ours`."""
         ours, comparison, papers = self.ours, self.against, self.published_difference
-        found = {"ours": NOTHING}
+        texts = {"ours": NOTHING}
         if self.switch is not None:
-            found["ours"] = "✓" if self.switch else "✗"
+            texts["ours"] = "✓" if self.switch else "✗"
         elif ours:
             mean = (signed if self.signed else number)(ours.mean, digits)
             spread = "" if ours.n == 1 else f" ± {ours.std:.{digits}f}"
-            found["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
+            texts["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
         if self.published:
-            found["paper"] = f"{self.published.value:.{digits}f}"
+            texts["paper"] = f"{self.published.value:.{digits}f}"
         if papers is not None and gains:
-            found["paper's gain"] = signed(papers, digits)
+            texts["paper's gain"] = signed(papers, digits)
         if gains and comparison:
             gain = replace(comparison, digits=digits).short
-            found[GAIN] = gain + _of(comparison.n, ours.n if ours else comparison.n)
+            texts[GAIN] = gain + _of(comparison.n, ours.n if ours else comparison.n)
             if comparison.test != "none":
-                found["p"] = p_written(comparison.p)
-        return found
+                texts["p"] = p_written(comparison.p)
+        return texts
 
     def numbers(self) -> dict[str, Any]:
         """Return every number by its name in `NUMBERS`."""
-        found = {}
+        numbers = {}
         for name, path in NUMBERS.items():
             value: Any = self
-            for part in path.split("."):
-                value = getattr(value, part, None)
+            for name_part in path.split("."):
+                value = getattr(value, name_part, None)
             if value not in (None, "") and (self.ours or name != "best"):
-                found[name] = int(value) if isinstance(value, bool) else value
-        return found
+                numbers[name] = int(value) if isinstance(value, bool) else value
+        return numbers
 
 
 def _of(n: int, usual: int) -> str:
@@ -174,7 +172,7 @@ def compose(
     baselines, shown, printed = baselines or {}, shown or cells, asked.study.printed
     _, heads = asked.study.heads
     bases = {baselines[row] for (row, _), cell in cells.items() if cell.against and row in baselines}
-    over = gain or f"over {asked.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
+    over = gain or f"over {asked.study.baseline or (bases.pop() if len(bases) == 1 else 'its own base')}"
     gains = bool(gain or asked.gain) and any(cell.against for cell in cells.values())
     lines = []
     for (row, column), cell in cells.items():
@@ -192,15 +190,15 @@ def compose(
     bold = set()
     for label in dict.fromkeys(column for _, column in shown):
         name = heads.get(label, printed(label))
-        its = {printed(row): cell for (row, column), cell in shown.items() if column == label}
-        found = {row: cell.texts(usual, digits, gains) for row, cell in its.items()}
-        parts = [part for part in PARTS if any(part in each for each in found.values())]
-        if parts or any(each["ours"] != NOTHING for each in found.values()):
+        column_cells = {printed(row): cell for (row, column), cell in shown.items() if column == label}
+        column_texts = {row: cell.texts(usual, digits, gains) for row, cell in column_cells.items()}
+        parts = [part for part in PARTS if any(part in cell_texts for cell_texts in column_texts.values())]
+        if parts or any(cell_texts["ours"] != NOTHING for cell_texts in column_texts.values()):
             measured = asked.study.metrics.get(label, asked.study.measured) if parts else ""
             first = "ours" if "paper" in parts else measured
             for head, part in ((first, "ours"), *((part, part) for part in parts)):
-                texts[name, head] = {row: each.get(part, "") for row, each in found.items()}
-            bold |= {(row, (name, first)) for row, cell in its.items() if cell.best}
+                texts[name, head] = {row: cell_texts.get(part, "") for row, cell_texts in column_texts.items()}
+            bold |= {(row, (name, first)) for row, cell in column_cells.items() if cell.best}
 
     caption = template(
         "caption.txt.j2",

@@ -4,14 +4,15 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from synthetic_records import done, write
 
-from vitinit.analysis import command, report
+from vitinit.analysis import report
 from vitinit.analysis.figures import __main__ as figures
-from vitinit.analysis.figures import drawing
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
+from vitinit.initializers.errors import VitinitError
 
 
 def where():
@@ -45,12 +46,11 @@ def test_all_else_is_written_drawn_and_shown(tmp_path, monkeypatch, capsys):
     assert "60.0" in (tmp_path / "page/small/report.html").read_text(encoding="utf-8")
 
 
-def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch, capsys):
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/__init__.py").write_text("")
     (tmp_path / "theirs/mine.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    records = str(write(tmp_path / "records", done("Mimetic")))
-    assert command.main_of(drawing.command_of(Drawings("theirs"), "Draw."))(["--results", records]) == 2
-    line = "error: theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'\n"
-    assert capsys.readouterr().err == line
+    line = "theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"
+    with pytest.raises(VitinitError, match=f"^{line}$"):
+        Drawings("theirs").entries()
