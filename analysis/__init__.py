@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-NEEDS = ("PIL", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "scipy", "yaml")
+NEEDS = ("PIL", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "scipy", "typer", "yaml")
 """Packages that its files use, and those of `benchmark` that they import."""
 
 # So argv begins as long as `python -m analysis.*` looks for its module; elsewhere Python's own error says it.
