@@ -139,6 +139,8 @@ class RunOptions(TypedDict, total=False):
     """Run again what failed."""
     dry_run: bool
     """Show the plan and stop."""
+    trial: bool
+    """Take one step of each row here: what fails, how long the runs take."""
     executor: Literal["auto", "inline", "local", "slurm"]
     """This process, processes of this machine, or jobs of a cluster. Default: auto."""
     device: Literal["auto", "cpu", "cuda"]
@@ -165,6 +167,8 @@ class RunOptions(TypedDict, total=False):
     """Keep trained weights, for `vitinit.load`."""
     track: Texts | None
     """Trackers, one or several: `tensorboard`, `wandb`."""
+    measures: Texts | None
+    """Probes and metrics of your own, one or several: `FILE.py:NAME`."""
     probes: bool
     """Measure attention during training. Default: True."""
     keep_maps: bool
@@ -205,9 +209,9 @@ def run(
         name: of the study; one whose grid is another is refused. Default: `study-` and a hash of what is asked for.
         title: of its tables.
         results: folder for records.
-        options: those of `vitinit run`, see `RunOptions`: `only`, `retry_failed`, `dry_run`, `executor`, `device`,
-            `profile`, `wait`, `add`, `data_dir`, `workers`, `micro_batch`, `loader`, `compiled`, `checkpoint_minutes`,
-            `keep_weights`, `track`, `probes`, `keep_maps`, `deterministic`.
+        options: those of `vitinit run`, see `RunOptions`: `only`, `retry_failed`, `dry_run`, `trial`, `executor`,
+            `device`, `profile`, `wait`, `add`, `data_dir`, `workers`, `micro_batch`, `loader`, `compiled`,
+            `checkpoint_minutes`, `keep_weights`, `track`, `measures`, `probes`, `keep_maps`, `deterministic`.
 
     Raises:
         VitinitError: the study is refused, and the message says why; or a run has failed, whose reason was printed.
