@@ -68,6 +68,23 @@ def test_a_damaged_newest_falls_back_to_the_one_before(checkpoints, tmp_path, re
     assert files(tmp_path) == ["claim.json", "step-00000004.ckpt", "step-00000008.ckpt"], "the sound one stays"
 
 
+def test_on_a_full_disk_all_but_the_newest_sound_one_make_room(checkpoints, tmp_path, monkeypatch):
+    for step in (1, 2):
+        checkpoints.save(state(step), step)
+    there, write = [], checkpoint.write_atomically
+
+    def full(path, content):
+        there.append([file for file in files(tmp_path) if "step" in file])
+        if len(there) == 1:
+            raise OSError(28, "No space left on device")
+        write(path, content)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", full)
+    checkpoints.save(state(3), 3)
+    assert there == [["step-00000001.ckpt", "step-00000002.ckpt"], ["step-00000002.ckpt"]]
+    assert steps(checkpoints) == [3, 2]
+
+
 class Mischief:
     def __reduce__(self):
         return os.system, ("touch executed",)
