@@ -122,8 +122,8 @@ def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not():
     vitinit.initialize(alone, "impulse", base="trunc_normal", seed=4)
     assert differing(state(m["student"]), state(alone)) == set()
     assert "head.weight" in {change.name for change in report.changes}
-    two = nn.ModuleDict({"student": zoo.build("timm ViT"), "teacher": zoo.build("timm ViT")})
-    refused(two, "'student', 'teacher'", "impulse", base="trunc_normal")
+    two = nn.ModuleDict({"student": zoo.build("timm ViT"), "teacher": zoo.build("timm ViT", 1)})
+    refused(two, "holds 2 models .'student' and 'teacher'.: give one of them", "impulse", base="trunc_normal")
 
 
 SCALED = (
