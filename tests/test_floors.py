@@ -1,6 +1,5 @@
 """Slow libraries wait until they are needed. (Imports between packages: `[tool.importlinter]`, by `make check`.)"""
 
-import io
 import os
 import shlex
 import subprocess
@@ -8,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.golden.cli import call
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,14 +28,11 @@ def test_a_command_starts_without_what_it_does_not_need(command, absent, tmp_pat
     """Python lists each module that a command imports (-X importtime); a plan is made for the second time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = io.StringIO()
-    if "plan" in command:
-        call(command.replace("-m vitinit.runners.cli", "vitinit"), before, before)
     line = f"{shlex.quote(sys.executable)} -X importtime {command}"
     env = {**os.environ}  # without what the library readline sets, for children that are given no environment
-    done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-500:]
-    assert before.getvalue() in ("", done.stdout)
+    for _ in range(2 if "plan" in command else 1):
+        done = subprocess.run(line, shell=True, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr[-500:]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
     assert len(imported) > 20
     assert not imported & set(absent.split())
