@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,7 +25,8 @@ def check(
         ),
     ],
     classes: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many classes there are; timm's models are made with it.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of classes; a model that takes num_classes is made with it."),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, metavar="PIXELS", help="Side of the images. Default: the model's own.")
@@ -61,7 +63,9 @@ def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module
             sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
             made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
         if not isinstance(made, nn.Module) and callable(made):
-            made = made()
+            given = {"num_classes": classes, "img_size": image_size, "image_size": image_size}
+            takes = inspect.signature(made).parameters
+            made = made(**{name: value for name, value in given.items() if value and name in takes})
     except VitinitError:
         raise
     except (Exception, SystemExit) as error:  # code of anyone's may raise anything
