@@ -121,8 +121,8 @@ class Adapter:
     of patches last, row by row. Empty: the family has none."""
     grid: Callable[[Any], TokenGrid] | None = None
     """Rows and columns of the patches of a model."""
-    rotary: Callable[[Any], bool] = lambda model: False
-    """True for a model with rotary position embeddings."""
+    rotary: str = ""
+    """Path, from the model on, of the rotary position embedding. Empty, or None there: the model has none."""
     parameters: Mapping[str, Rule] = field(default_factory=dict)
     """Parameters of no Linear, convolution or norm, by shell patterns of their names in the model."""
     refused: Mapping[str, str] = field(default_factory=dict)

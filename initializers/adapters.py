@@ -37,19 +37,16 @@ def convit_grid(model: Any) -> TokenGrid:
     return rows, columns
 
 
-CALLABLES: dict[str, Any] = {
+GRIDS: dict[str, Any] = {
     "convit": convit_grid,
     "timm": lambda model: model.patch_embed.grid_size,
     "stem": lambda model: model.stem.grid_size,
     "image_size": lambda model: (model.image_size // model.patch_size,) * 2,
     "hugging face": hugging_face_grid,
-    "rope": lambda model: model.rope is not None,
 }
-"""Values of `grid` and `rotary` in the table."""
+"""Values of `grid` in the table."""
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text())
-FAMILIES = tuple(
-    Adapter(**row | {name: CALLABLES[row[name]] for name in ("grid", "rotary") if name in row}) for row in ROWS
-)
+FAMILIES = tuple(Adapter(**row | {"grid": GRIDS.get(row.get("grid", ""))}) for row in ROWS)
 INSTALLED: Registry[Adapter] = Registry(
     "adapter", group=ADAPTERS, wanted="an Adapter", accepts=lambda value: isinstance(value, Adapter)
 )

@@ -295,7 +295,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
 def rotary(model: nn.Module) -> bool:
     """Return True for a model with rotary position embeddings."""
     known = family(model)
-    return known is not None and known.adapter.rotary(known.model)
+    return known is not None and resolve(known.model, known.adapter.rotary) is not None
 
 
 @contextmanager
