@@ -202,8 +202,6 @@ class WholeModel(Initializer):
     touches = ("*",)
     every_linear_alike: ClassVar[bool] = False
     """True where a Linear is drawn in one way, whatever it is for."""
-    fused: ClassVar[bool] = False
-    """True where W_q, W_k and W_v are drawn as one matrix."""
     zero_head: ClassVar[bool] = False
     mlp_bias_std: ClassVar[float] = 0.0
     """Standard deviations, of a normal distribution; 0: the number 0."""
@@ -213,10 +211,6 @@ class WholeModel(Initializer):
     @abstractmethod
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Set a weight, or one matrix of those in its rows: outputs x inputs."""
-
-    def matrices(self, place: Place) -> int:
-        """Return the number of matrices that the rows of a weight are taken as: by default those that they are."""
-        return 1 if self.fused else place.matrices
 
     def bias(self, bias_O: Tensor, fan_in: int, place: Place, generator: Generator) -> None:
         """Set a bias."""
@@ -302,8 +296,13 @@ class WholeModel(Initializer):
         place: Place,
         generator: Generator,
     ) -> None:
-        """Set weights as the rows of one, matrix by matrix, then their biases likewise."""
-        rows, count = [len(weight) for weight in weights], self.matrices(place)
+        """Set weights as the rows of one, matrix by matrix, then their biases likewise.
+
+        An attribute or parameter `qkv` says what W_q, W_k and W_v are taken as: each as a matrix (`per_matrix`, the
+        default), one a head (`per_head`), or all as one (`fused`).
+        """
+        counts = {"per_matrix": place.matrices, "per_head": place.matrices * place.heads, "fused": 1}
+        rows, count = [len(weight) for weight in weights], counts[getattr(self, "qkv", "per_matrix")]
         drawn_OI = torch.empty(sum(rows), weights[0][0].numel())
         wholes = drawn_OI.split(rows) if count >= len(rows) else (drawn_OI,)
         for whole in wholes:

@@ -1,7 +1,7 @@
 """Bases that libraries have by default: PyTorch's `kaiming_uniform`, and timm's `trunc_normal`."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
 from torch import Generator, Tensor
@@ -28,7 +28,7 @@ class KaimingUniform(WholeModel):
 
     name = "kaiming_uniform"
     every_linear_alike = True
-    fused = True
+    qkv: ClassVar = "fused"
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """U(+-1/sqrt(fan_in))."""
@@ -54,7 +54,7 @@ class TruncNormal(WholeModel):
 
     name = "trunc_normal"
     every_linear_alike = True
-    fused = True
+    qkv: ClassVar = "fused"
     class_token_std = 1e-6
 
     std: PositiveFloat | Literal["kaiming"] = 0.02

@@ -34,10 +34,6 @@ class Orthogonal(WholeModel):
     """Orthogonal matrices: W_q, W_k and W_v each, all three as one, or one a head (heads then overlap)."""
     gain: PositiveFloat = 1.0
 
-    def matrices(self, place: Place) -> int:
-        """As `qkv` has it."""
-        return {"fused": 1, "per_matrix": place.matrices, "per_head": place.matrices * place.heads}[self.qkv]
-
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Set orthonormal rows or columns."""
         draw_orthogonal_(weight_OI, self.gain, generator)

@@ -1,7 +1,7 @@
 """Bases of Xavier uniform weights: what four published Vision Transformers start from."""
 
 import math
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
 from torch import Generator, Tensor
@@ -57,7 +57,7 @@ class Mae(Xavier):
     """
 
     name = "mae"
-    fused = True
+    qkv: ClassVar = "fused"
     class_token_std = 0.02
 
     head_std: PositiveFloat = 2e-5
@@ -93,10 +93,6 @@ class JaxVit(Xavier):
 
     qkv: Literal["per_matrix", "fused"] = "per_matrix"
 
-    def matrices(self, place: Place) -> int:
-        """One where W_q, W_k and W_v are taken together."""
-        return 1 if self.qkv == "fused" else place.matrices
-
     def convolution(self, module: Convolution, generator: Generator) -> None:
         """Flax's `lecun_normal`."""
         std = math.sqrt(1 / module.weight[0].numel()) / CUT
@@ -120,7 +116,7 @@ class TorchvisionVit(Xavier):
     """
 
     name = "torchvision_vit"
-    fused = True
+    qkv: ClassVar = "fused"
     zero_head = True
     mlp_bias_std = 1e-6
 
