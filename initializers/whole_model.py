@@ -5,7 +5,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -60,8 +60,6 @@ def pytorch_default_(module: Convolution, generator: Generator) -> None:
         draw_uniform_(module.bias, bound, generator)
 
 
-Embedding = Literal["class_token", "position"]
-"""Rules of the tensors that are drawn before all others, in this order."""
 TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """Default where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
@@ -105,8 +103,8 @@ def places(model: nn.Module) -> dict[str, Place]:
             mlp = MLP.search(name)
             role: Role = "other" if mlp is None else "mlp_in" if mlp[1] == "1" else "mlp_out"
             roles[name] = Place("head" if name in heads else role)
-    attention = survey(model)
-    for layer in (*attention.layers, *attention.pools):
+    layers, pools, _ = survey(model)
+    for layer in layers + pools:
         for part in ("query", "key", "value", "proj"):
             place = Place("proj") if part == "proj" else Place("qkv", getattr(layer.paths, part).of, layer.heads)
             roles |= {tensor.removesuffix(".weight"): place for tensor in layer.names_of(part)}
@@ -168,7 +166,10 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
     )
 
 
-def _rules(model: nn.Module) -> dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]:
+Rules = dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]
+
+
+def _rules(model: nn.Module) -> Rules:
     """Return every parameter by its name, each once, with its rule.
 
     Layer scales are left out, and W_q, W_k and W_v, which a base sets as one matrix.
@@ -178,7 +179,7 @@ def _rules(model: nn.Module) -> dict[str, tuple[nn.Parameter, Rule | Literal["ma
     for layer in _plain_layers(model).values():
         for part in layer.paths.qkv:
             left_out |= {id(resolve(layer.module, part.weight)), id(resolve(layer.module, part.bias))}
-    rules: dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]] = {}
+    rules: Rules = {}
     for name, parameter in model.named_parameters():
         home, _, last = name.rpartition(".")
         if parameter.numel() and id(parameter) not in left_out:
@@ -205,7 +206,6 @@ class WholeModel(Initializer):
     zero_head: ClassVar[bool] = False
     mlp_bias_std: ClassVar[float] = 0.0
     """Standard deviations, of a normal distribution; 0: the number 0."""
-    position_std: ClassVar[float] = 0.02
     class_token_std: ClassVar[float] = 0.0
 
     @abstractmethod
@@ -220,9 +220,9 @@ class WholeModel(Initializer):
         """Set weight and bias of one convolution, as of a Linear; the bias is 0 already."""
         self.fill([module.weight], [module.bias], Place(), generator)
 
-    def embedding(self, rule: Embedding, parameter: Tensor, generator: Generator) -> None:
-        """Set a learned position embedding or a class token."""
-        draw_normal_(parameter, self.position_std if rule == "position" else self.class_token_std, generator)
+    def position(self, parameter: Tensor, generator: Generator) -> None:
+        """Set a learned position embedding."""
+        draw_normal_(parameter, 0.02, generator)
 
     def check(self, model: nn.Module) -> None:
         """Refuse a model with a parameter that no rule covers, or with attention whose matrices are not known."""
@@ -260,10 +260,12 @@ class WholeModel(Initializer):
         What no rule covers stays: `check` refuses it, but in a model that a grid has by its name.
         """
         roles, rules, layers = places(model), _rules(model), _plain_layers(model)
-        for embedding in get_args(Embedding):
-            for parameter, rule in rules.values():
-                if rule == embedding and (parameter.requires_grad or rule != "position"):
-                    self.embedding(embedding, parameter, generator)
+        for parameter, rule in rules.values():
+            if rule == "class_token":
+                draw_normal_(parameter, self.class_token_std, generator)
+        for parameter, rule in rules.values():
+            if rule == "position" and parameter.requires_grad:
+                self.position(parameter, generator)
         for path, module in model.named_modules():
             names = [f"{path}.{name}".lstrip(".") for name in module._parameters]
             own = {name.rpartition(".")[2]: rules[name] for name in names if name in rules}

@@ -9,7 +9,6 @@ from torch import Generator, Tensor
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
     Convolution,
-    Embedding,
     Place,
     WholeModel,
     draw_trunc_normal_,
@@ -68,9 +67,6 @@ class TruncNormal(WholeModel):
         """PyTorch's default."""
         pytorch_default_(module, generator)
 
-    def embedding(self, rule: Embedding, parameter: Tensor, generator: Generator) -> None:
-        """Position embedding trunc-normal, class token N(0, 1e-6^2)."""
-        if rule == "position":
-            draw_trunc_normal_(parameter, 0.02 if self.std == "kaiming" else self.std, generator)
-        else:
-            super().embedding(rule, parameter, generator)
+    def position(self, parameter: Tensor, generator: Generator) -> None:
+        """Trunc-normal."""
+        draw_trunc_normal_(parameter, 0.02 if self.std == "kaiming" else self.std, generator)

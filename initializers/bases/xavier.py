@@ -9,7 +9,6 @@ from torch import Generator, Tensor
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
     Convolution,
-    Embedding,
     Place,
     WholeModel,
     draw_normal_,
@@ -98,9 +97,9 @@ class JaxVit(Xavier):
         std = math.sqrt(1 / module.weight[0].numel()) / CUT
         draw_trunc_normal_(module.weight, std, generator, cut=2 * std)
 
-    def embedding(self, rule: Embedding, parameter: Tensor, generator: Generator) -> None:
-        """Position embedding N(0, 1 / D), class token 0."""
-        draw_normal_(parameter, parameter.shape[-1] ** -0.5 if rule == "position" else 0.0, generator)
+    def position(self, parameter: Tensor, generator: Generator) -> None:
+        """N(0, 1 / D)."""
+        draw_normal_(parameter, parameter.shape[-1] ** -0.5, generator)
 
 
 @register
