@@ -33,7 +33,13 @@ class IdInit(WholeModel):
         """Set an identity of `tau`, or nearly 0 at the end of a branch."""
         outputs, inputs = weight_OI.shape
         if place.role in ("proj", "mlp_out"):
-            weight_OI.copy_(_near_zero(outputs, inputs, self.eps))
+            near_zero_OI = self.eps * torch.eye(outputs, inputs)
+            if outputs < inputs:
+                near_zero_OI[:, outputs:] = -self.eps * _repeated(outputs, inputs)[:, outputs:]
+            else:
+                output = torch.arange(outputs)
+                near_zero_OI[output, (output + 1) % inputs] = -self.eps
+            weight_OI.copy_(near_zero_OI)
         else:
             noise_OI = torch.empty(outputs, inputs).normal_(generator=generator)
             weight_OI.copy_(self.tau * _repeated(outputs, inputs) + self.loose * noise_OI)
@@ -43,16 +49,6 @@ def _repeated(rows: int, columns: int) -> Tensor:
     """1 where i = j modulo the shorter side."""
     short = min(rows, columns)
     return (torch.arange(rows)[:, None] % short == torch.arange(columns) % short).float()
-
-
-def _near_zero(rows: int, columns: int, eps: float) -> Tensor:
-    weight = eps * torch.eye(rows, columns)
-    if rows < columns:
-        weight[:, rows:] = -eps * _repeated(rows, columns)[:, rows:]
-    else:
-        row = torch.arange(rows)
-        weight[row, (row + 1) % columns] = -eps
-    return weight
 
 
 @register
@@ -80,7 +76,10 @@ class Zero(WholeModel):
             weight_OI.copy_(torch.eye(outputs, inputs))
         else:
             order = math.ceil(math.log2(outputs))
-            weight_OI.copy_(2 ** (-order / 2) * hadamard(order)[:outputs, :inputs])
+            hadamard = torch.ones(1, 1)  # Sylvester's
+            for _ in range(order):
+                hadamard = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), hadamard)
+            weight_OI.copy_(2 ** (-order / 2) * hadamard[:outputs, :inputs])
 
     def convolution(self, module: Convolution, generator: Generator) -> None:
         """As a Linear where patches do not overlap, else by the middle of the kernel."""
@@ -94,14 +93,6 @@ class Zero(WholeModel):
             middle.fill_(1.0)
         else:
             self.matrix(middle, Place(), generator)
-
-
-def hadamard(order: int) -> Tensor:
-    """Sylvester's, 2^order x 2^order, of ones and minus ones."""
-    matrix = torch.ones(1, 1)
-    for _ in range(order):
-        matrix = torch.kron(torch.tensor([[1.0, 1.0], [1.0, -1.0]]), matrix)
-    return matrix
 
 
 @register

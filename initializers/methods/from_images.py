@@ -62,13 +62,19 @@ class Lsuv(Initializer):
         images_BCHW = job.images(self.images, "method 'lsuv'")
         layers = _in_order(model, images_BCHW)
         for layer in layers.values():
-            layer.weight.copy_(orthonormal(layer.weight.shape, generator))
+            u, vh = singular_vectors(len(layer.weight), layer.weight[0].numel(), generator)
+            orthonormal = u if u.numel() == layer.weight.numel() else vh
+            layer.weight.copy_(orthonormal.float().view(layer.weight.shape))
             if layer.bias is not None:
                 layer.bias.zero_()
         for done, (name, layer) in enumerate(layers.items()):
             job.progress(done, len(layers))
             for _ in range(self.tries + 1):
-                std = _spread(model, layer, images_BCHW)
+                seen: list[Tensor] = []
+                hook = layer.register_forward_hook(lambda _, __, output, seen=seen: seen.append(output))
+                with evaluated(model, [hook]):
+                    model(images_BCHW)
+                std = float(seen[0].cpu().double().std(unbiased=False))
                 if abs(std - 1) <= self.tolerance:
                     break
                 if not 0 < std < math.inf:
@@ -77,12 +83,6 @@ class Lsuv(Initializer):
                         "no scale makes 1: give other images, or norms and layer scales that are not 0"
                     )
                 layer.weight /= std + 1e-8
-
-
-def orthonormal(shape: torch.Size, generator: Generator) -> Tensor:
-    """Rows (what leads to one output) orthonormal, or columns where these are fewer."""
-    u, vh = singular_vectors(shape[0], shape[1:].numel(), generator)
-    return (u if u.numel() == shape.numel() else vh).float().view(shape)
 
 
 Layer = nn.Linear | nn.Conv2d
@@ -102,14 +102,6 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> dict[str, Layer]:
                 f"{type(model).__name__}, and its output is seen only where it is called once"
             )
     return {name: layers[name] for name in calls}
-
-
-def _spread(model: nn.Module, layer: Layer, images_BCHW: Tensor) -> float:
-    """Standard deviation over all entries of what a layer gives when the model sees the images."""
-    seen: list[Tensor] = []
-    with evaluated(model, [layer.register_forward_hook(lambda _, __, output: seen.append(output))]):
-        model(images_BCHW)
-    return float(seen[0].cpu().double().std(unbiased=False))
 
 
 @register

@@ -103,21 +103,19 @@ class Procedural(Initializer):
                     x_BND = _called(block, x_BND)
                 logits_MK = functional.layer_norm(x_BND, (width,))[hidden_BN.to(device)] @ head_KD.T + bias_K
                 loss = functional.cross_entropy(logits_MK, string_BN[hidden_BN].to(device))
+                warm = max(1, self.steps // 15)
+                rate = self.lr * (step + 1) / warm
+                if step >= warm:
+                    done = (step - warm) / max(1, self.steps - warm)
+                    rate = 1e-6 + (self.lr - 1e-6) * (1 + math.cos(math.pi * done)) / 2
                 for group in optimizer.param_groups:
-                    group["lr"] = self._rate(step)
+                    group["lr"] = rate
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
         with torch.no_grad():
             for parameter, value in zip(blocks.parameters(), own, strict=True):
                 parameter.copy_(value)
-
-    def _rate(self, step: int) -> float:
-        warm = max(1, self.steps // 15)
-        if step < warm:
-            return self.lr * (step + 1) / warm
-        done = (step - warm) / max(1, self.steps - warm)
-        return 1e-6 + (self.lr - 1e-6) * (1 + math.cos(math.pi * done)) / 2
 
 
 def brackets(count: int, length: int, kinds: int, share: float, generator: Generator) -> Tensor:
