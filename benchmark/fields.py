@@ -1,5 +1,6 @@
 """Base model and field types of specs and records: frozen models, bounded numbers and texts. Imports no torch."""
 
+import json
 import unicodedata
 from collections import Counter
 from typing import Annotated, Any, TypeVar
@@ -50,6 +51,15 @@ def once(values: list[Any], noun: str) -> list[Any]:
     return values
 
 
+def finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Refuse NaN and infinities."""
+    try:
+        json.dumps(values, allow_nan=False, default=str)
+    except ValueError:
+        raise ValueError("holds a number that is infinite or none") from None
+    return values
+
+
 def is_folder_name(text: str) -> bool:
     """Return True if a name may become a folder."""
     try:
@@ -91,7 +101,7 @@ def named(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     name = value.get("name", value.get("python"))
-    if name is None:
+    if not isinstance(name, str):
         raise ValueError("needs a name: NAME, or {name: NAME, ...}")
     if "name" in value and "python" in value:
         raise ValueError(f"name {value['name']!r} and python {value['python']!r} are two names of one thing; give one")

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    ConfigDict,
+    AfterValidator,
     Field,
     PlainValidator,
     SerializeAsAny,
@@ -33,7 +34,9 @@ from vitinit.benchmark.fields import (
     Seed,
     Share,
     WholeNumber,
+    finite,
     named,
+    once,
 )
 from vitinit.benchmark.models.registry import BaseModelSpec, family_of
 from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
@@ -42,7 +45,17 @@ from vitinit.initializers.errors import VitinitError
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
 
-RandAugmentConfig = Annotated[str, Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]))*$")]
+
+def _sections_once(config: str) -> str:
+    once(re.findall("-([a-z]+)", config), "section")
+    return config
+
+
+RandAugmentConfig = Annotated[
+    str,
+    Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]))*$"),
+    AfterValidator(_sections_once),
+]
 """Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
 100; others it would pass over."""
 
@@ -73,6 +86,7 @@ class DatasetSpec(Frozen):
     def _consistent(self) -> DatasetSpec:
         if (self.name in WITH_PATH) != (self.path is not None) or (self.home and not self.path):
             raise ValueError("the datasets 'folder' and 'hf' need a path, no other takes one: folder:PATH, hf:NAME")
+        f"{self.home}{self.path}".encode()  # a record holds both: an error of its own where they are not UTF-8
         if self.evaluate_on == "val" and self.val_size is None:
             raise ValueError("evaluate_on 'val' needs val_size, the number of images taken from the training split")
         if self.train_draw == "seed" and self.train_size is None:
@@ -105,11 +119,8 @@ class DatasetSpec(Frozen):
 class NamedSpec(Frozen):
     """Something by name with its parameters."""
 
-    # Otherwise pydantic writes a NaN parameter as null, and two different runs would have one identity.
-    model_config = ConfigDict(ser_json_inf_nan="constants")
-
     name: str
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: Annotated[dict[str, Any], AfterValidator(finite)] = Field(default_factory=dict)
 
     @model_validator(mode="before")
     @classmethod
@@ -132,6 +143,8 @@ class InitializerSpec(NamedSpec):
     @field_validator("params")
     @classmethod
     def _current(cls, params: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if of := params.get("of"):
+            InitializerSpec.model_validate(of)
         return identity.current(f"initializer.{info.data.get('name')}", params)
 
 

@@ -94,6 +94,8 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path):
         ("a: &a [*a]", "holds more than 100,000 values"),
         ("a: " + "[" * 2_000, "nested too deeply"),
         ("title: 0x" + "f" * 5_000, "title"),
+        ("title: !!bool maybe", "a value is not what its tag says"),
+        ("{1: a, 0x1: b}", "key 1 in line 1 is there already"),
     ],
 )
 def test_a_grid_that_stands_for_more_than_it_says_is_one_line(tmp_path, vitinit, text, fault):

@@ -222,16 +222,16 @@ def run(
     model = {"preset": model} if isinstance(model, str) else model
     model = {**MODEL, **model} if "preset" in model else model
     block = {
-        "datasets": list(datasets) if _several(datasets) else [datasets],
-        "model": dict(model),
+        "datasets": datasets if _several(datasets) else [datasets],
+        "model": model,
         "recipe": recipe,
-        "seeds": seeds if isinstance(seeds, str) else list(seeds),
+        "seeds": seeds,
     }
     if sweep:
         block["sweep"] = {field: values if _several(values) else [values] for field, values in sweep.items()}
     pairs = contrasts if _several(contrasts) and not any(isinstance(row, str) for row in contrasts) else [contrasts]
-    registered = {"contrasts": list(pairs), **({"analysis": dict(analysis)} if analysis else {})}
-    content = _plain({"rows": dict(rows), **registered, "blocks": [block]})
+    registered = {"contrasts": pairs, **({"analysis": analysis} if analysis else {})}
+    content = _plain({"rows": rows, **registered, "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
@@ -288,7 +288,7 @@ def _plain(value: Any) -> Any:
 
     if isinstance(value, Mapping):
         return {str(key): _plain(field) for key, field in value.items()}
-    if isinstance(value, list | tuple | range):
+    if _several(value):
         return [_plain(item) for item in value]
     if isinstance(value, str) and plugins.in_a_file(value):
         value = Path.cwd() / value
@@ -392,6 +392,7 @@ def load(
     import torch
 
     from vitinit.benchmark.datasets.registry import data_dir as data_folder
+    from vitinit.benchmark.files.reading import refuse_packed
     from vitinit.benchmark.models.build import build_model
     from vitinit.benchmark.records.store import kept_path
     from vitinit.initializers.plugins import imported
@@ -413,6 +414,7 @@ def load(
     with imported(f"model of run {record.run_id}", VitinitError):
         model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)
     with imported(f"{path} cannot be read", VitinitError):  # errors of pickle, zip and torch
+        refuse_packed(path)
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     if fingerprint(model) != (record.ema_weights if ema else record.weights):
         raise VitinitError(f"{path} does not hold the weights of run {record.run_id}: their fingerprint differs")

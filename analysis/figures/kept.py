@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from vitinit.analysis.figures.style import said
 from vitinit.analysis.frame import Study
-from vitinit.benchmark.records.maps import AttentionMaps, read_maps
 from vitinit.benchmark.records.record import RunRecord
+from vitinit.benchmark.records.store import AttentionMaps, read_maps
 
 
 class Kept(NamedTuple):

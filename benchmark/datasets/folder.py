@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, parts
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.image_files.images import EXTENSIONS, below, stamp
-from vitinit.benchmark.image_files.subset import a_fifth, parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -59,6 +58,10 @@ def both(root: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     """
     folder = root / "train" if (root / "train").is_dir() else root
     (files, labels), classes = _listed(folder)
+    if folder == root and all(name.lower().startswith(("train", "test", "val")) for name in classes):
+        raise VitinitError(
+            f"{root}: {', '.join(classes)} would be its classes; splits are called train, and test or val"
+        )
     if folder == root:
         first, second = ((files[numbers], labels[numbers]) for numbers in a_fifth(labels, classes))
         return first, second, classes

@@ -4,12 +4,14 @@ import errno
 import hashlib
 import stat
 from pathlib import Path
+from typing import IO
+from zipfile import ZipFile
 
 MIB = 2**20
 
 
-def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
-    """Return the content of a regular file. A pipe or a device, which may never end, is not read.
+def regular(path: Path, most: int, links: bool = False) -> Path:
+    """Return the path of a regular file. A pipe or a device, which may never end, is not read.
 
     Args:
         path: Where it is.
@@ -17,24 +19,34 @@ def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
         links: Follow a link, which may lead anywhere: of what the user names, not of what lies in a study.
 
     Raises:
-        OSError: it is no such file, or cannot be read.
+        OSError: it is no such file.
     """
     status = path.stat() if links else path.lstat()
     if not stat.S_ISREG(status.st_mode) or status.st_size > most:
         raise OSError(errno.EINVAL, f"no regular file of at most {most:,} bytes", path)
-    return path.read_bytes()
+    return path
 
 
-def sha256(path: Path) -> str:
-    """Return the sha256 of a regular file of any size, of which a block is in memory at a time.
+def read(path: Path, most: int = 64 * MIB, links: bool = False) -> bytes:
+    """Return the content of a `regular` file."""
+    return regular(path, most, links).read_bytes()
+
+
+def refuse_packed(file: Path | IO[bytes]) -> None:
+    """Refuse a zip file whose content takes more memory than the file: a few bytes may become gigabytes.
 
     Raises:
-        OSError: it is no such file, or cannot be read.
+        ValueError: it is such a file.
     """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(errno.EINVAL, "no regular file", path)
+    with ZipFile(file) as members:
+        if any(member.compress_size < member.file_size for member in members.infolist()):
+            raise ValueError("packed")
+
+
+def sha256(path: Path, most: int) -> str:
+    """Return the sha256 of a `regular` file, of which a block is in memory at a time."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with regular(path, most).open("rb") as file:
         while block := file.read(MIB):
             digest.update(block)
     return digest.hexdigest()

@@ -21,9 +21,10 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
-        first: dict[str, yaml.Mark] = {}
+        first: dict[Any, yaml.Mark] = {}
         for key, _ in node.value:
-            name, mark = spelled(str(key.value)), key.start_mark
+            other = key.tag.endswith((":int", ":float", ":bool", ":null"))
+            name, mark = self.construct_object(key) if other else spelled(str(key.value)), key.start_mark
             if first.setdefault(name, mark) is not mark:
                 raise yaml.YAMLError(
                     f"key {name!r} in line {mark.line + 1} is there already, in line {first[name].line + 1}"
@@ -73,6 +74,8 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
         raise VitinitError(f"{path} is not YAML: {error}") from None
     except ValueError as error:  # a number or a date that is none
         raise VitinitError(f"{path}: {error}") from None
+    except (LookupError, AttributeError) as error:  # of PyYAML's own, as for !!int ""
+        raise VitinitError(f"{path}: a value is not what its tag says: {error}") from None
     except RecursionError:
         raise VitinitError(f"{path}: nested too deeply") from None
     if not isinstance(loaded, dict):

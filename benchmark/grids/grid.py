@@ -172,10 +172,13 @@ def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpe
         if "path" in fields:
             raise VitinitError(f"dataset {name!r}: its path is in the name and beside it; give it once")
         fields |= {"name": before, "path": path}
+    if "path" in fields and not fields.get("home") and not Path(str(fields["path"])).is_absolute():
+        fields["home"] = str(home.absolute())
     spec = parsed(DatasetSpec, fields, f"dataset {name!r}")
-    if spec.path and not spec.home and not Path(spec.path).is_absolute():
-        spec = spec.model_copy(update={"home": str(home.absolute())})
-    datasets.get(spec.name).training_images(spec)
+    dataset = datasets.get(spec.name)
+    dataset.training_images(spec)
+    if dataset.images and spec.train_size == dataset.images[0] - (spec.val_size or 0):
+        raise VitinitError(f"dataset {spec.label}: train_size {spec.train_size} is all of it: leave it out")
     return spec
 
 

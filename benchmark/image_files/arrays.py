@@ -16,8 +16,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
+from vitinit.benchmark.datasets.registry import a_fifth
 from vitinit.benchmark.image_files.images import centre, read_image
-from vitinit.benchmark.image_files.subset import a_fifth
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import imported
 

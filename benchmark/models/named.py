@@ -109,6 +109,9 @@ class TimmModel(NamedModel):
         import timm
 
         spec, name = super().of_grid(fields), str(fields["timm"])
+        for argument, value in spec["args"].items():
+            if value is None:
+                raise VitinitError(f"model timm {name}: {argument} is null, which timm passes over: leave it out")
         known = timm.list_models()
         bare, _, tag = name.partition(".")
         if tag and bare in known:

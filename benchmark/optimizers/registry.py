@@ -51,7 +51,10 @@ def check(recipe: Recipe) -> None:
     if not is_pinned(name := recipe.optimizer.name) and name not in described():
         raise unknown_name("optimizer", name, described())
     with imported(f"optimizer {name!r}", VitinitError):  # each checks its arguments in its own way
-        build(nn.Linear(1, 1), recipe.model_copy(update={"layer_decay": None}))
+        optimizer = build(nn.Linear(1, 1), recipe.model_copy(update={"layer_decay": None}))
+    for key, parameter in inspect.signature(type(optimizer)).parameters.items():
+        if type(parameter.default) in (int, float) and isinstance(recipe.optimizer.params.get(key), bool):
+            raise VitinitError(f"optimizer {name!r}: {key} is a number, not true or false")
 
 
 def build(model: nn.Module, recipe: Recipe) -> Optimizer:

@@ -24,8 +24,6 @@ from pydantic import (
     Field,
     FiniteFloat,
     NonNegativeFloat,
-    NonNegativeInt,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
@@ -33,7 +31,7 @@ from pydantic import (
     model_validator,
 )
 
-from vitinit.benchmark.fields import FolderName, Fraction, Frozen, Sha256, once
+from vitinit.benchmark.fields import Count, FolderName, Fraction, Frozen, Sha256, WholeNumber, finite, once
 from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.metrics.registry import AVERAGED, OF_LABELS, OF_MASKS, metric_label
 from vitinit.benchmark.spec import SCHEMA_VERSION, RunSpec
@@ -69,17 +67,19 @@ class Facts(BaseModel):
     processor: str | None = None
     cpu: dict[str, Any] | None = None
     device: str | None = None
-    threads: int = 1
-    processes: int = 1
+    threads: Annotated[Count, Field(le=10_000)] = 1
+    processes: Count = 1
+    micro_batch: Count | None = None
+    deterministic: bool = False
+    compiled: bool = False
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    json.dumps(values, allow_nan=False)
+def _free(values: dict[str, Any]) -> dict[str, Any]:
     Facts.model_validate(values, strict=True)
-    return values
+    return finite(values)
 
 
-Details = Annotated[dict[str, Any], AfterValidator(_finite)]
+Details = Annotated[dict[str, Any], AfterValidator(_free)]
 """Free fields, for people and for export."""
 
 
@@ -95,7 +95,7 @@ class _Recorded(Frozen):
 class EpochRow(_Recorded):
     """One epoch; `epoch` counts from 1."""
 
-    epoch: PositiveInt
+    epoch: Count
     lr: NonNegativeFloat
     train_loss: NonNegativeFloat
     test_loss: NonNegativeFloat | None = None
@@ -156,9 +156,9 @@ class Probe(Frozen):
     tokens; those of attention in windows are within a window, in tokens of their stage.
     """
 
-    epoch: NonNegativeInt
+    epoch: WholeNumber
     """Counted from 1; 0 is before the first."""
-    images: PositiveInt
+    images: Count
     nonlocality: PerHead | None = None
     """Mean distance of a query's attention: sum over i, j of `A_ij |i - j| / N` (arXiv 2103.10697, equation 8)."""
     nonlocality_reference: PerHead | None = None
@@ -171,7 +171,7 @@ class Probe(Frozen):
     the absolute gradient with respect to the pixels. Of `receptive_field_images` images."""
     receptive_field: list[NonNegativeFloat] | None = None
     """In records of before, in its place: the same of the plain sum over features, which no LayerNorm lets through."""
-    receptive_field_images: PositiveInt
+    receptive_field_images: Count
     impulse_mass: list[list[Share | None]] | None = None
     """Attention left on the method's target, a mean over the queries that have one inside the grid; of the layers that
     have a target, which come first. None where the method, or a head, has none."""
@@ -188,8 +188,8 @@ class Masked(Frozen):
 
     term: Literal["content", "position"]
     """Term that is left out: of the first, only the positional attention remains (arXiv 2103.10697, Table 6)."""
-    layers: PositiveInt
-    images: PositiveInt
+    layers: Count
+    images: Count
     """Number of images of the test split, the same in every run on a dataset."""
     top1: Percent
     top1_whole: Percent
@@ -199,17 +199,17 @@ class Masked(Frozen):
 class DatasetInfo(_Recorded):
     """Dataset as it was read."""
 
-    train: PositiveInt
-    test: PositiveInt | None = None
+    train: Count
+    test: Count | None = None
     """Images that accuracy was measured on; None where it was on `val`."""
-    val: PositiveInt | None = None
-    classes: PositiveInt
+    val: Count | None = None
+    classes: Count
     checksum: Sha256
     """sha256 over pixels and labels of the images trained on and of those that accuracy was measured on, before
     augmentation; of files that are decoded when they are used, over the digests of the files and the labels."""
     stamp: Sha256 | None = None
     """sha256 over names, sizes and times of the files of a folder of one's own; None of other datasets."""
-    unread: dict[str, PositiveInt] | None = None
+    unread: dict[str, Count] | None = None
     """Number of files in that folder that are passed over, by the ending of their names."""
 
 
@@ -218,7 +218,7 @@ class Session(Frozen):
 
     started: str
     """UTC, ISO 8601."""
-    from_step: NonNegativeInt
+    from_step: WholeNumber
     """Optimiser steps that were behind it when it began."""
     seconds: NonNegativeFloat
 
@@ -227,7 +227,7 @@ class _Outcome(_Recorded):
     schema_version: Literal[1] = SCHEMA_VERSION
     run_id: str
     study: FolderName
-    row: str
+    row: Annotated[str, Field(min_length=1, max_length=1_000)]
     """Row label given by the grid. A name only: not part of the identity."""
     spec: RunSpec
     written: str
@@ -252,7 +252,7 @@ class RunRecord(_Outcome):
     """Wall time of the whole run, initialisation and evaluation included, time between sessions not."""
     sessions: list[Session] = Field(default_factory=list)
     """Empty in records of before runs could be resumed."""
-    parameters: PositiveInt
+    parameters: Count
     """Trainable parameters of the model."""
     dataset: DatasetInfo
     init: InitReport
@@ -294,6 +294,7 @@ class RunRecord(_Outcome):
             if dataset and dataset.metric != headline:
                 raise ValueError(f"headline {headline} is not the metric of dataset {name}")
         averaged = [] if recipe.ema is None else ["ema_loss", "ema_score"]
+        percent = tuple(metric.name for metric in metrics.REGISTRY.entries() if metric.percent)
         for row in self.history:
             results = [*averaged, f"{on}_loss", f"{on}_{self.last.field}"] if row.epoch in evaluated else []
             held = {name for name in RESULTS if getattr(row, name) is not None}
@@ -302,6 +303,9 @@ class RunRecord(_Outcome):
             if held != {*results} or not fits:
                 names = ", ".join(sorted(results)) or "no result"
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
+            shares = [value for name, value in row.metrics.items() if name.startswith(percent)]
+            if shares and not 0 <= min(shares) <= max(shares) <= 100:
+                raise ValueError(f"metrics of epoch {row.epoch} are no shares in percent")
             right = (row.value("top1") or 0) * images / 100
             if abs(right - round(right)) > 1e-6:
                 raise ValueError(f"{on}_top1 {row.value('top1')} of epoch {row.epoch} is no share of {images} images")

@@ -4,10 +4,10 @@ A record is there or it is not: it is written to a temporary file in the same fo
 place, so that a killed process leaves no half-written record. A file that does not validate is reported, never
 counted and never deleted; it is renamed when its run is recorded anew.
 
-Three folders beside the records are not read here: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and
-`maps/` (see `maps.py`). The file `LAYOUT` is no record either: it holds what a
-table needs of the grid that no record can tell, the order of its rows and the contrasts that it names. (A grid gains
-rows, and what was recorded before would say something else than what came after.)
+Three folders lie beside the records: `unfinished/<run_id>/` (claims and checkpoints), `weights/`, and `maps/`, the
+attention maps and Gram matrices that runs have kept. The file `LAYOUT` is no record either: it holds what a table needs
+of the grid that no record can tell, the order of its rows and the contrasts that it names. (A grid gains rows, and what
+was recorded before would say something else than what came after.)
 """
 
 from __future__ import annotations
@@ -15,18 +15,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import io
 import os
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 from pydantic import Field, TypeAdapter
 
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen, Model
 from vitinit.benchmark.files.atomic import alone, write_atomically
-from vitinit.benchmark.files.reading import read
+from vitinit.benchmark.files.reading import MIB, read, refuse_packed, sha256
 from vitinit.benchmark.records.record import (
     FailureRecord,
     Outcome,
@@ -317,3 +320,89 @@ def write_model(path: Path, content: Frozen) -> None:
     with os_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, seal(content.model_dump_json(indent=1).encode()))
+
+
+# --- attention maps and Gram matrices: a zip of five arrays, whose CRC-32 tells of flipped bits ---
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """Attention of each layer's heads at some epochs, and the similarity of images in each layer."""
+
+    epochs: tuple[int, ...]
+    """Ascending; 0 is before the first."""
+    maps_ELHNN: np.ndarray
+    """Attention, mean over test images, float16; rows are queries, columns are keys."""
+    grams_ELBnn: np.ndarray
+    """Gram matrices of what each block puts out, float32: B batches of n of those images, compared with one another.
+    Features are minus their mean over the batch. They serve `analysis.curves.cka`."""
+    images: int
+    """Number of images that the maps are the mean over."""
+    weights: str
+    """Fingerprint of the weights after the last step: that of the record to which they belong."""
+
+
+def maps_to_bytes(maps: AttentionMaps) -> bytes:
+    """The content of the file; the same maps give the same bytes."""
+    buffer = io.BytesIO()
+    epochs, images, weights = map(np.array, (maps.epochs, maps.images, maps.weights))
+    np.savez(buffer, epochs=epochs, maps=maps.maps_ELHNN, grams=maps.grams_ELBnn, images=images, weights=weights)
+    return buffer.getvalue()
+
+
+def read_maps(root: Path, record: RunRecord) -> AttentionMaps | None:
+    """The maps that are kept for a run; None where there are none.
+
+    They may be of another run of the same run_id, that of a second machine say: compare the weights.
+
+    Raises:
+        VitinitError: the file cannot be read, is damaged, or does not fit the model.
+    """
+    path = kept_path(root, record.study, record.run_id, "maps")
+    try:
+        content = read(path, 256 * MIB)
+        if record.files.get("maps") not in (None, sha256(path, 256 * MIB)):
+            raise ValueError("other bytes than those that the run kept")
+        refuse_packed(io.BytesIO(content))
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            epochs = tuple(arrays["epochs"].tolist())
+            maps = AttentionMaps(epochs, arrays["maps"], arrays["grams"], int(arrays["images"]), str(arrays["weights"]))
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # what numpy and zipfile raise for a damaged file is of many types
+        raise VitinitError(f"{path}: no attention maps, or damaged: {plain(str(error), 200)}") from None
+    shape = len(epochs), *(record.spec.model.attention_maps or ())
+    attention, grams = maps.maps_ELHNN, maps.grams_ELBnn
+    layout = epochs[:1] + epochs[-1:], attention.shape, grams.shape[:2], grams.ndim, attention.dtype, grams.dtype
+    if layout != ((0, record.spec.recipe.epochs), shape, shape[:2], 5, np.float16, np.float32):
+        raise VitinitError(
+            f"{path}: no attention maps and Gram matrices of {' x '.join(map(str, shape))}, from epoch 0 to the last"
+        )
+    return maps
+
+
+def check_maps(root: Path, study: str, done: Mapping[str, RunRecord]) -> tuple[int, list[str]]:
+    """Every file of maps in a study: how many belong to a record and are whole, and a line for each other one."""
+    folder, invalid = root / study, list[str]()
+    files = [path for path in folder.glob("maps/*.npz") if not (folder / "unfinished" / path.stem).exists()]
+    for path in sorted(files):
+        try:
+            if path.stem not in done:
+                invalid.append(f"{path}: attention maps without a record")
+            elif (maps := read_maps(root, done[path.stem])) and maps.weights != done[path.stem].weights:
+                invalid.append(f"{path}: of another run than the record: other weights")
+        except VitinitError as error:
+            invalid.append(str(error))
+    whole = len(files) - len(invalid)
+    for run_id, record in done.items():
+        for name in record.files.keys() - {"maps"}:
+            path = kept_path(root, study, run_id, name)
+            try:
+                # far more than a model's numbers take: a sparse file may have terabytes
+                if sha256(path, 2**30 + 64 * record.parameters) != record.files[name]:
+                    invalid.append(f"{path}: other bytes than those that the run kept")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                invalid.append(f"{path}: cannot be read: {error.strerror}")
+    return whole, invalid

@@ -61,7 +61,7 @@ class Setting:
     probes: bool = True
     """Measure attention at the beginning and after each epoch: see `benchmark.records.record.Probe`."""
     keep_maps: bool = False
-    """Keep attention maps before and after training: see `benchmark.records.maps`."""
+    """Keep attention maps before and after training: see `benchmark.records.store`."""
     grace_s: float = 10.0
     """Seconds that runs have to save and end when the launch is stopped."""
     retried: dict[str, str] = field(default_factory=dict)

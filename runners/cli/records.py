@@ -132,7 +132,7 @@ store_app = typer.Typer(help="Folders of records: check, export, import them.", 
 def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with records.")] = LOCAL) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
     from vitinit.benchmark.records import looks
-    from vitinit.benchmark.records.maps import check_maps
+    from vitinit.benchmark.records.store import check_maps
 
     if not results.is_dir():
         raise VitinitError(f"no results folder {results}")
@@ -222,7 +222,7 @@ def take(
             target.write_layout(study, source.layout(study))
         console.print(f"{study}: {count(taken, 'run')} taken, {len(here.keys() & contents.done)} here already")
         if by_word:
-            console.print(f"{study}: that the code of {count(by_word, 'run')} is a commit's, the record alone says")
+            console.print(f"{study}: {count(by_word, 'run')} with another hash of the code than the commit has")
     for line in left:
         console.print(f"left: {line}", soft_wrap=True)
     raise typer.Exit(bool(left))

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.models.layers.gated_attention import leaving_out
-from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes
 from vitinit.benchmark.records.record import Masked, Probe
+from vitinit.benchmark.records.store import AttentionMaps, maps_to_bytes
 from vitinit.initializers.attention import evaluated, token_grid
 from vitinit.initializers.diagnostics import mean_attention, rounded
 from vitinit.initializers.errors import cause

@@ -14,8 +14,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
-from vitinit.benchmark.records.maps import maps_to_bytes, read_maps
-from vitinit.benchmark.records.store import kept_path
+from vitinit.benchmark.records.store import kept_path, maps_to_bytes, read_maps
 
 mpl.use("agg")
 

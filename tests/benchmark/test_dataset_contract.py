@@ -9,9 +9,8 @@ import torch
 from dataset_helpers import error_of, make_folder
 
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.registry import Dataset, decoded_size, load
+from vitinit.benchmark.datasets.registry import Dataset, decoded_size, load, parts
 from vitinit.benchmark.image_files.arrays import IGNORED
-from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
 
 NAMES = registry.names()

@@ -13,9 +13,8 @@ from sklearn.model_selection import train_test_split
 from torchvision import datasets as torchvision
 
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.registry import InMemory, download, load, unavailable
+from vitinit.benchmark.datasets.registry import InMemory, download, load, parts, unavailable
 from vitinit.benchmark.image_files import beton
-from vitinit.benchmark.image_files.subset import parts
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 

@@ -10,8 +10,7 @@ import pytest
 from stored_records import record
 from typer.testing import CliRunner
 
-from vitinit.benchmark.records.maps import AttentionMaps, maps_to_bytes, read_maps
-from vitinit.benchmark.records.store import Store, kept_path
+from vitinit.benchmark.records.store import AttentionMaps, Store, kept_path, maps_to_bytes, read_maps
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.cli.records import store_app
 

@@ -283,7 +283,7 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     done = CliRunner().invoke(store_app, command)
     assert done.output.splitlines() == [
         "small: 2 runs taken, 1 here already",
-        "small: that the code of 1 run is a commit's, the record alone says",
+        "small: 1 run with another hash of the code than the commit has",
         f"left: {there.root}/small/{RUN}.json: cannot be read: no regular file of at most 67,108,864 bytes",
         f"left: run {wrong.run_id} of small is here with 1 other value",
         f"left: run {record(3).run_id} of small: its code is no commit of this repository",
