@@ -10,6 +10,6 @@ NEEDS = ("PIL", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "
 
 # So argv begins as long as `python -m analysis.*` looks for its module; elsewhere Python's own error says it.
 if sys.argv[:1] == ["-m"] and (lacking := [name for name in NEEDS if find_spec(name) is None]):
-    how = "source .venv/bin/activate, or pip install 'vitinit[benchmark]'"
+    how = "source .venv/bin/activate, or pip install -e '.[benchmark]' in a clone"
     print(f"error: analysis needs {', '.join(lacking)}, which {sys.executable} lacks: {how}", file=sys.stderr)
     sys.exit(2)

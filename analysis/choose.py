@@ -60,6 +60,11 @@ class Choice(NamedTuple):
         return " and ".join(sorted(edges, reverse=True))
 
 
+def order(value: Value) -> list[Any]:
+    """Return a key to sort values by: what is off first, then numbers, then words."""
+    return [(field is not None, isinstance(field, str), field) for field in value]
+
+
 def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     """Choose the best value of each row of a tuning study.
 
@@ -93,11 +98,12 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     fields = sorted(varied)
     outcomes: dict[tuple[str, Value, int], Any] = {}
     for run in begun:
-        value = tuple(getattr(run.spec.recipe, name) for name in fields)
+        given = run.spec.recipe.model_dump(mode="json")
+        value = tuple(
+            given[name] if isinstance(given[name], int | float | None) else str(given[name]) for name in fields
+        )
         outcomes[run.row, value, run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
-    values = {value for _, value, _ in outcomes}
-    # what is off first, then numbers, then words
-    tried = sorted(values, key=lambda value: [(field is not None, isinstance(field, str), field) for field in value])
+    tried = sorted({value for _, value, _ in outcomes}, key=order)
     choices, sign, seeds = [], 1 if study.lower_is_better else -1, sorted({seed for *_, seed in outcomes})
     for row in (row for row, row_specs in specs.items() if row_specs):
         candidates, diverged = [], []

@@ -17,8 +17,19 @@ Key = tuple[str, str]
 
 
 def baselines_of(study: Study) -> dict[str, str]:
-    """Return the row that each row is compared with: the baseline of the study, or its own base."""
-    return {row: study.baseline for row in study.rows if row != study.baseline} if study.baseline else own_bases(study)
+    """Return the row that each row is compared with: the baseline of the study, or its own base.
+
+    A base, which is a row without a method, is compared with the first one of the same model and recipe.
+    """
+    if study.baseline:
+        return {row: study.baseline for row in study.rows if row != study.baseline}
+    first, bases = dict[str, str](), own_bases(study)
+    for row in study.rows:
+        spec = study.examples[row, None]
+        if not spec.method:
+            base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
+            bases |= {row: base} if base != row else {}
+    return bases
 
 
 @lru_cache(maxsize=16)

@@ -70,7 +70,7 @@ def p_equals(p: float) -> str:
 
 def escape_markdown(text: str) -> str:
     """Escape a text as one line of Markdown, for cells of pipe tables too."""
-    return re.sub(r"([\\`*_{}\[\]<>#|~$!])", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_{}>#|~$!]|<(?=[a-zA-Z/!?])|\](?=[(\[:]))", r"\\\1", one_line(text))
 
 
 def escape_latex(text: str) -> str:

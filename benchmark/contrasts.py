@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import permutations
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -48,6 +49,9 @@ class Contrast(Frozen):
     def _weights_sum_to_zero(self) -> Contrast:
         if len(self.weights) < 2 or 0.0 in self.weights.values() or abs(sum(self.weights.values())) > 1e-9:
             raise ValueError(f"contrasts: weights of {self.name!r} are two or more, none is 0, and their sum is")
+        for first, second in permutations(self.weights, 2):
+            if self.name == f"{first} − {second}" and self.weights != {first: 1.0, second: -1.0}:
+                raise ValueError(f"contrasts: {self.name!r} is the name of [{first}, {second}], and has other weights")
         return self
 
     @property

@@ -28,14 +28,14 @@ def test_the_table_of_gains_is_that_of_the_records():
     assert re.findall(r"^\| (.*?) \| \[\d{4}.*?\) \| (.*?) \| (.*?) \|$", README, flags=re.MULTILINE) == [
         (
             "Mimetic",
-            gains["Mimetic"],
+            f"{gains['Mimetic']}; over its placebo {interval(five.gain('Mimetic', 'Mimetic, placebo'))}",
             f"{interval(forty.gain('Mimetic', KAIMING))} {after} (likely overstated); not detectable after "
             "[20 on 10,000](results/reference/muon/README.md) with a smaller model, nor after 80 and 160 on 5,000; "
-            f"with Muon at its rate it loses {interval(-muon)}",
+            f"with Muon, at the rate tuned for Muon, {interval(-muon)} worse",
         ),
         (
             "IDInit",
-            gains["IDInit"],
+            f"{gains['IDInit']}; a base, which has no placebo",
             f"{interval(eighty['IDInit'])} after 80 epochs on 5,000 images; {planned.mean:.1f} "
             f"[{planned.low:.1f}, {planned.high:.1f}] after 160 fails its test ({planned.p_text})",
         ),

@@ -33,19 +33,9 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
     return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high"])
 
 
-def _to_bases(study: Study, with_bases: bool = False) -> dict[str, Contrast]:
-    """Return each row minus its own base, or minus one baseline.
-
-    Args:
-        study: The records.
-        with_bases: True if each base is also compared with the first one of the same model and recipe.
-    """
-    bases, first = baselines_of(study), dict[str, str]()
-    for row in study.rows if with_bases and not study.baseline else ():
-        spec = study.examples[row, None]
-        if not spec.method:
-            base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
-            bases |= {row: base} if base != row else {}
+def _to_bases(study: Study) -> dict[str, Contrast]:
+    """Return each row minus the row that it is compared with."""
+    bases = baselines_of(study)
     return {row: between(row, bases[row]) for row in present(study.rows, bases)}
 
 
@@ -104,7 +94,7 @@ def differences(study: Study) -> dict[str, Panels]:
     over, contrasts = "the second row", {contrast.name: contrast for contrast in study.contrasts if not study.baseline}
     data = differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
-        over, data = study.baseline or "each method's base", differences_of(study, _to_bases(study, True))
+        over, data = study.baseline or "each method's base", differences_of(study, _to_bases(study))
     if data.empty:
         return {}
     colours = palette(present(study.rows, data["row"]))

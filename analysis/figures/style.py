@@ -84,7 +84,7 @@ class Panels:
         self.figure.supylabel(self.y if many else "")
         for place, axes in enumerate(every):
             bottom, left = place + self.across >= len(every), place % self.across == 0
-            axes.set(xlim=(x[:, 0].min(), x[:, 1].max()), xlabel=self.x if bottom else "")
+            axes.set(xlim=(x[:, 0].min(), x[:, 1].max()), xlabel=textwrap.fill(self.x, self.letters) if bottom else "")
             axes.set_ylabel(self.y if left and not many else "")
             axes.tick_params(labelbottom=bottom, labelleft=left or not self.sharey)
             if self.sharey:

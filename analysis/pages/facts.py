@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from vitinit.analysis import frame
-from vitinit.analysis.choose import Choice, choose
+from vitinit.analysis.choose import Choice, Value, choose, order
 from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
 from vitinit.analysis.rows import own_bases, values_by_seed
 from vitinit.analysis.stats import Estimate
@@ -149,6 +149,11 @@ class Facts:
         return choose(self.study)
 
     @property
+    def tried(self) -> list[Value]:
+        """Values of the chosen fields, as `choose` orders them."""
+        return sorted({tried.value for choice in self.chosen[1] for tried in (choice.best, *choice.others)}, key=order)
+
+    @property
     def folder(self) -> str:
         """Results folder for a command line: as given, but for the committed records the path in a clone."""
         first = self.study.folders[0]
@@ -171,6 +176,8 @@ def short(value: Any) -> str:
     if isinstance(value, float) and 0 < value < 0.02:
         digits, _, power = f"{value:.6e}".partition("e")
         return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
+    if value is None:
+        return "off"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

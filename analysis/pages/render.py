@@ -27,8 +27,12 @@ OWN = "page.md.j2"
 """Template of one study, in its folder."""
 OURS = Path(__file__).resolve().parents[2] / frame.REFERENCE
 """Folder whose templates are filled in. They are code, and other folders with records may be anybody's."""
-LIVE = re.compile(r"<(?=[a-zA-Z/!?])(?!/?sub>)|(?<=\])[(:](?=\s*<?(?!https?:)[a-zA-Z][a-zA-Z0-9+.-]*:)", re.IGNORECASE)
-"""HTML, and links to scripts, which no template writes: they come from a record."""
+LIVE = re.compile(
+    r"(?<!\\)((?:\\\\)*)(<(?=[a-zA-Z/!?])(?!/?sub>)|(?<=\])[(:](?=\s*<?(?!https?:)([a-zA-Z][a-zA-Z0-9+.-]*:|[^)\s]*&)))",
+    re.IGNORECASE,
+)
+"""HTML, and links to scripts, which no template writes: they come from a record. An even number of backslashes before
+it escapes nothing."""
 SHORT = [name for name in dir(Facts) if not name.startswith("_") and callable(getattr(Facts, name))]
 """Methods of `Facts` that a template calls by their bare name."""
 
@@ -87,7 +91,7 @@ def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
     environment = _environment(*folders)
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
     text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
-    return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\\\g<0>", text))
+    return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\1\\\2", text))
 
 
 @cache

@@ -17,8 +17,11 @@ def accuracy(asked: Asked) -> Table:
     """Return the table of all rows and columns."""
     study, values = asked.study, values_by_seed(asked.study)
     plain = [row for row in study.rows if not study.examples[row, None].method]
-    pairs = {first: second for first, second in study.pairs.values() if second in plain and not study.baseline}
-    baselines, published = pairs | baselines_of(study), published_numbers(study)
+    bases, published = baselines_of(study), published_numbers(study)
+    methods = {row for row in bases if row not in plain}
+    named_pairs = [] if study.baseline else study.pairs.values()
+    pairs = {first: second for first, second in named_pairs if second in plain and first not in methods}
+    baselines = bases | pairs
     cells = {}
     for column in study.columns:
         best = _best(study, column)

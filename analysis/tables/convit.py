@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import FOLDER, publication
-from vitinit.analysis.rows import Key, baselines_of, published_numbers, values_by_seed
+from vitinit.analysis.rows import Key, baselines_of, own_bases, published_numbers, values_by_seed
 from vitinit.analysis.tables.notes import beside, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.render import template
@@ -40,9 +40,10 @@ def gap_bases(study: Study) -> dict[str, str]:
     A method whose own base is not in the study (ConViT's would be a ConViT without local initialisation) has its gap to
     the first row without a method, as in ConViT's Table 2, where that is DeiT.
     """
-    own = baselines_of(study)
+    if study.baseline:
+        return baselines_of(study)
     plain = [row for row in study.rows if not study.examples[row, None].method]
-    return own if study.baseline or not plain else {row: plain[0] for row in study.rows if row not in plain} | own
+    return {row: plain[0] for row in study.rows if plain and row not in plain} | own_bases(study)
 
 
 @TABLES.add("_gap", compared, place=4)

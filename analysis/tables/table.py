@@ -194,7 +194,7 @@ def compose(
         column_texts = {row: cell.texts(usual, digits, gains) for row, cell in column_cells.items()}
         parts = [part for part in PARTS if any(part in cell_texts for cell_texts in column_texts.values())]
         if parts or any(cell_texts["ours"] != NOTHING for cell_texts in column_texts.values()):
-            measured = asked.study.metrics.get(label, asked.study.measured) if parts else ""
+            measured = asked.study.metrics.get(label, asked.study.measured) if parts or not name else ""
             first = "ours" if "paper" in parts else measured
             for head, part in ((first, "ours"), *((part, part) for part in parts)):
                 texts[name, head] = {row: cell_texts.get(part, "") for row, cell_texts in column_texts.items()}

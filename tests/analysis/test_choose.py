@@ -4,7 +4,9 @@ import pytest
 from synthetic_records import done, respecified, validated, with_metrics, write
 
 from vitinit.analysis import choose, frame
+from vitinit.analysis.pages.render import page
 from vitinit.benchmark.records.record import FailureRecord
+from vitinit.benchmark.schedules import Cosine, Linear
 from vitinit.benchmark.spec import OptimizerSpec
 
 ROWS = ("Kaiming uniform", "Mimetic")
@@ -100,3 +102,10 @@ def test_a_value_that_diverged_is_out_and_named(results, run):
     assert "diverged" not in kaiming
     assert "lr 0.003    52.00  +1.50 over lr 0.001, ahead at 1 of 2 seeds; lr 0.01 diverged" in mimetic
     assert "largest tried" not in mimetic, "0.01 was tried"
+
+
+def test_a_value_that_is_no_number_is_chosen_and_stands_on_the_page(tmp_path):
+    for field, values in {"clip_grad": (None, 1.0), "schedule": (Cosine(), Linear())}.items():
+        for top1, value in zip((40.0, 50.0), values, strict=True):
+            write(tmp_path / field, record("Mimetic", 1e-3, 100, top1, **{field: value}))
+        assert "| 40.00 | **50.00** |" in page(frame.load([tmp_path / field]))

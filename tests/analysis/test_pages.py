@@ -1,10 +1,12 @@
 """Pages of studies: numbers of the records, claims that the records bear, pictures, and templates of one's own."""
 
+import re
 import shutil
 import statistics
 
 import pandas as pd
 import pytest
+from markdown_it import MarkdownIt
 from synthetic_records import several
 
 from tests.records import REFERENCE
@@ -12,6 +14,7 @@ from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.__main__ import main
 from vitinit.analysis.pages.facts import Facts, spread
+from vitinit.analysis.pages.render import page
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
@@ -79,3 +82,13 @@ def test_of_several_columns_one_is_named(tmp_path):
     for asked in (facts.gain, lambda *_: facts.contrast("Mimetic − Kaiming uniform")):
         with pytest.raises(VitinitError, match="name one of its columns: .*10, .*100"):
             asked("Mimetic", "Kaiming uniform")
+
+
+def test_a_text_of_a_record_is_no_markup_on_a_page_and_one_seed_has_no_interval(tmp_path):
+    first, second = "<script src=//e/a.js>[x](javascript:y)", r"\\<img src=x onerror=y>![p](https://e/t.png)"
+    several(tmp_path, {"Kaiming uniform": [40.0]}, label=first)
+    several(tmp_path, {"Mimetic": [40.0]}, label=second)
+    Store(tmp_path).write_layout("small", Layout(title=first, contrasts=[(second, first)]))
+    text = page(load([tmp_path]))
+    assert not re.search("<(script|img|a )|nan", MarkdownIt().enable("table").render(text))
+    assert "no interval yet" in text
