@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,13 +15,14 @@ import numpy as np
 
 from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, parts
 from vitinit.benchmark.files.reading import read
-from vitinit.benchmark.image_files.images import EXTENSIONS, below, stamp
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, os_errors
 
 if TYPE_CHECKING:
     from vitinit.benchmark.image_files.arrays import Split
 
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
+"""Files of a folder dataset that count as images: those of `torchvision.datasets.ImageFolder`."""
 Listed = tuple[np.ndarray, np.ndarray]
 """Paths of the image files of a split, and their labels."""
 
@@ -121,6 +125,32 @@ def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:
     classes = tuple(sorted(by_class))
     files = np.array([file for name in classes for file in by_class[name]], object)
     return (files, np.repeat(np.arange(len(classes)), [len(by_class[name]) for name in classes])), classes
+
+
+def below(folder: Path) -> list[Path]:
+    """Return the files below a folder in sorted order, without names that begin with a dot; links are followed."""
+
+    def stop(error: OSError) -> None:
+        raise VitinitError(f"cannot read {error.filename}: {error.strerror}")
+
+    paths: list[Path] = []
+    for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "."]
+        if Path(home).is_symlink() and os.path.realpath(home) in map(os.path.realpath, Path(home).parents):
+            raise VitinitError(f"{home}: is a link that leads back to a folder above it")
+        paths += [Path(home, name) for name in files if name[0] != "."]
+    return sorted(paths)
+
+
+def stamp(files: Iterable[Path], root: Path) -> str:
+    """Return a hash of names, sizes and times of files: while it stays, nobody has to read them again."""
+    digest = hashlib.sha256()
+    for file in files:
+        with os_errors(f"cannot read {file}"):
+            status = file.stat()
+        line = f"{os.path.relpath(file, root)}\0{status.st_size}\0{status.st_mtime_ns}\0"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
 
 
 class ImageNet(Dataset):

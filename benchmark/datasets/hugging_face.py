@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from vitinit.benchmark.datasets.folder import below, stamp
 from vitinit.benchmark.datasets.registry import Dataset, Opened
-from vitinit.benchmark.image_files.images import below, stamp
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import imported

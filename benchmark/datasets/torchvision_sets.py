@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, REGISTRY, Dataset, Opened
 from vitinit.benchmark.files.yaml_text import read
-from vitinit.benchmark.image_files.images import read_image
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.plugins import imported
@@ -80,7 +79,7 @@ def _joined(splits: list[Any]) -> Split:
     import torch
     from torch.utils.data import ConcatDataset
 
-    from vitinit.benchmark.image_files.arrays import Split
+    from vitinit.benchmark.image_files.arrays import Split, read_image
 
     named = next(name for name in ("targets", "labels", "_labels") if hasattr(splits[0], name))
     labels = torch.from_numpy(np.concatenate([np.asarray(getattr(split, named), np.int64) for split in splits]))

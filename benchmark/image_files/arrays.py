@@ -9,18 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
 from vitinit.benchmark.datasets.registry import a_fifth
-from vitinit.benchmark.image_files.images import centre, read_image
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import imported
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
+BEHIND = (255, 255, 255)
+"""Colour, white, on which a transparent image lies."""
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""
 
@@ -226,3 +230,36 @@ def statistics(split: Split, size: int) -> Statistics:
         # A channel of one constant value is divided by 1, not by 0.
         std.append(float(np.sqrt(share @ (level - mean[-1]) ** 2)) or 1.0)
     return tuple(mean), tuple(std)
+
+
+# --- image files ---
+
+
+def read_image(source: Path | IO[bytes]) -> Image.Image:
+    """Decode an image: RGB, upright as its EXIF data say, what is transparent lying on white.
+
+    Raises:
+        VitinitError: it is no such image, or has more than 8 bits a channel. PIL raises errors of many types besides.
+    """
+    try:
+        # Without formats, a file could choose any decoder by its contents, whatever its extension.
+        opened = Image.open(source, formats=FORMATS)
+    except UnidentifiedImageError:  # whose own text is the address of the bytes
+        raise VitinitError(f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}") from None
+    with opened:
+        if Image.MAX_IMAGE_PIXELS and opened.width * opened.height > Image.MAX_IMAGE_PIXELS:
+            raise VitinitError(f"{opened.width} x {opened.height} pixels: too many to be decoded")
+        # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
+        if opened.mode[0] in "IF":
+            raise VitinitError(f"more than 8 bits a channel (mode {opened.mode})")
+        image = ImageOps.exif_transpose(opened)
+        if image.has_transparency_data:
+            image = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", image.size, BEHIND), image)
+        return image.convert("RGB")
+
+
+def centre(image: Image.Image, size: int) -> np.ndarray:
+    """An RGB image as uint8, size x size x 3: its shorter side resized (bilinear), cropped at the centre."""
+    # Crop and resize in one step: a very long image never exists at its full resized length.
+    return np.array(ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR))

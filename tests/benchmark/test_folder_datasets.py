@@ -96,7 +96,7 @@ def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path):
     make_folder(tmp_path, {f"train/{other}": 1})
     assert "two folders of class" in error_of(folder_spec(tmp_path))
     make_folder(tmp_path / "splits", {"Train/a": 1, "Train/b": 1, "Test/a": 1, "Test/b": 1})
-    assert "its classes would be Test, Train" in error_of(folder_spec(tmp_path / "splits"))
+    assert "Test, Train would be its classes" in error_of(folder_spec(tmp_path / "splits"))
 
 
 def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path):
