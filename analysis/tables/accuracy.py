@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import baselines_of, published_numbers, values_by_seed
+from vitinit.analysis.rows import baselines_of, own_bases, published_numbers, values_by_seed
 from vitinit.analysis.stats import LEAST_PAIRS
 from vitinit.analysis.tables.notes import about_runs, beside, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
@@ -17,11 +17,10 @@ def accuracy(asked: Asked) -> Table:
     """Return the table of all rows and columns."""
     study, values = asked.study, values_by_seed(asked.study)
     plain = [row for row in study.rows if not study.examples[row, None].method]
-    bases, published = baselines_of(study), published_numbers(study)
-    methods = {row for row in bases if row not in plain}
-    named_pairs = [] if study.baseline else study.pairs.values()
-    pairs = {first: second for first, second in named_pairs if second in plain and first not in methods}
-    baselines = bases | pairs
+    pairs = {first: second for first, second in study.pairs.values() if second in plain}
+    baselines, published = baselines_of(study), published_numbers(study)
+    if not study.baseline:
+        baselines |= pairs | own_bases(study)
     cells = {}
     for column in study.columns:
         best = _best(study, column)
