@@ -79,7 +79,7 @@ class LaunchOptions:
     ] = "auto"
     profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
     wait: Annotated[bool, _option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False
-    add: Annotated[int | None, _option(WHERE, "So many jobs more than there are.", metavar="N", min=1)] = None
+    add: Annotated[int | None, _option(WHERE, "Submit N more jobs.", metavar="N", min=1)] = None
     data_dir: DataOption = None
     results: ResultsOption = LOCAL
     workers: Annotated[
@@ -91,17 +91,23 @@ class LaunchOptions:
     loader: Annotated[
         Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
     ] = "auto"
-    compiled: Annotated[bool, _option(SPEED, "Train through torch.compile on a GPU.", "--compile")] = False
-    checkpoint_minutes: Annotated[float, _option(KEEPING, "Save so often. Default: 5.", metavar="N", min=0)] = 5.0
-    keep_weights: Annotated[bool, _option(KEEPING, "In weights/RUN_ID.pt.", "--keep-weights")] = False
+    compiled: Annotated[bool, _option(SPEED, "Train with torch.compile (GPU).", "--compile")] = False
+    checkpoint_minutes: Annotated[
+        float, _option(KEEPING, "Minutes between checkpoints. Default: 5.", metavar="N", min=0)
+    ] = 5.0
+    keep_weights: Annotated[bool, _option(KEEPING, "Keep final weights in weights/RUN_ID.pt.", "--keep-weights")] = (
+        False
+    )
     track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard, wandb or file.py:NAME.", metavar="NAME")] = (
         None
     )
     measures: Annotated[
         list[str] | None, _option(KEEPING, "Also one of your own.", "--probe", "--metric", metavar="FILE.py:NAME")
     ] = None
-    probes: Annotated[bool, _option(KEEPING, "Of attention. Default: on.")] = True
-    keep_maps: Annotated[bool, _option(KEEPING, "Attention before and after.", "--keep-maps")] = False
+    probes: Annotated[bool, _option(KEEPING, "Measure attention during training. Default: on.")] = True
+    keep_maps: Annotated[bool, _option(KEEPING, "Keep attention maps before and after training.", "--keep-maps")] = (
+        False
+    )
     deterministic: Annotated[bool, _option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False
 
 

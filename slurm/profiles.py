@@ -59,7 +59,7 @@ def _variable(given: str) -> str:
 
 
 def _memory(given: str) -> str:
-    match = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE)
+    match = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE | re.ASCII)
     if not match:
         raise ValueError(f"{given!r} is none; write 32G, or megabytes")
     return match[1] + match[2].upper()
@@ -117,7 +117,7 @@ class Profile(BaseModel):
         for option in options:
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in RESERVED.split() or (option == "gres" and "gpu" in options[option]):
+            if option in RESERVED.split() or (option == "gres" and "gpu" in options[option].lower()):
                 raise ValueError(f"{option!r} is not for here: a field of the profile, or submitting, sets it")
         return options
 
@@ -149,7 +149,7 @@ def seconds(time: str) -> int:
     Raises:
         ValueError: SLURM does not write times like that.
     """
-    if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", time):
+    if not re.fullmatch(r"([0-9]+-)?[0-9]+(:[0-9]+){0,2}", time):
         raise ValueError(
             f"time: {time!r} is none; write minutes, HOURS:MINUTES:SECONDS or DAYS-HOURS:MINUTES:SECONDS, such as "
             "2:00:00"

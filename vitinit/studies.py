@@ -263,7 +263,7 @@ def run(
     tally = launch(loaded, chosen, Display(Terminal()), argv)
     if tally.exit_code:
         raise VitinitError(
-            f"{count(tally.failed, 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
+            f"{count(len(tally.failures), 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
         )
     return StudyResults(name, root)
 
@@ -396,8 +396,7 @@ def load(
     from vitinit.benchmark.models.build import build_model
     from vitinit.benchmark.records.store import kept_path
     from vitinit.initializers.plugins import imported
-    from vitinit.runners.cli.records import find_done
-    from vitinit.runners.one_run.reproduce import check_trusted
+    from vitinit.runners.cli.records import check_trusted, find_done
     from vitinit.runners.training.train import fingerprint
 
     file, record = find_done(run_id, Path(results))

@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
@@ -27,7 +29,7 @@ class Execution:
     """Settings that change speed or place only: recorded, never part of a run's identity."""
 
     device: str
-    threads: int
+    threads: Annotated[int, Field(ge=1, le=1024)]
     executor: str
     deterministic: bool = False
     """Only operations that give the same bits every time; on a CPU they all do."""
@@ -35,7 +37,7 @@ class Execution:
     """Number of processes of a run; `threads` are those of each."""
     nodes: int = 1
     """On so many machines."""
-    micro_batch: int | None = None
+    micro_batch: PositiveInt | None = None
     """At most this many images at once in a process, gradients adding up to those of the batch; None: all its share."""
     compiled: bool = False
     """Train through torch.compile."""

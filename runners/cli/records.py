@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 import yaml
+from pydantic import ValidationError
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError, count, os_errors, plain
+from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
@@ -58,6 +59,35 @@ def find_done(prefix: str, results: Path) -> tuple[Path, RunRecord]:
     raise VitinitError(f"run {record.run_id} is recorded as {record.status}: it has no numbers and no weights")
 
 
+def foreign(record: Outcome) -> list[str]:
+    """Return code and data elsewhere that a record names: nothing of it is executed, fetched or read unasked.
+
+    Raises:
+        VitinitError: an initialiser's parameters are none.
+    """
+    spec = record.spec
+    try:
+        names = [name for initializer in (spec.base, spec.method) if initializer for name in initializer.names()]
+    except ValidationError as error:
+        raise explain(error, f"run {record.run_id}") from None
+    names += [spec.recipe.optimizer.name, *(augmentation.name for augmentation in spec.recipe.augment)]
+    names += [getattr(spec.model, "python", ""), spec.dataset.name, f"{spec.dataset.name}:{spec.dataset.path or ''}"]
+    return [name for name in names if ":" in name.removesuffix(":")]
+
+
+def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
+    """Refuse a record that names code or data elsewhere, unless it is trusted.
+
+    Raises:
+        VitinitError: it is not.
+    """
+    if not trust and (named := foreign(record)):
+        raise VitinitError(
+            f"run {record.run_id} needs {', '.join(named)}, which would be executed, fetched or read; "
+            f"say {how} if you trust the record"
+        )
+
+
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     (path, record), *others = find(run_id, results)  # several studies may share a run
@@ -71,7 +101,7 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
             f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
         where = "" if path.parents[1] == LOCAL else f" --results {shlex.quote(str(path.parents[1]))}"
-        last = [f"repeat it: vitinit reproduce {record.run_id}{where}"]
+        last = [f"repeat it: vitinit reproduce {record.run_id}{where}{' --trust' if foreign(record) else ''}"]
     elif isinstance(record, FailureRecord):
         last = record.traceback.splitlines()
     lines.append(f"file, with every epoch: {path}")
@@ -92,7 +122,7 @@ def reproduce(
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
     trust: Annotated[
-        bool, typer.Option("--trust", help="Import an initialiser that the record names as package.module:Class.")
+        bool, typer.Option("--trust", help="Use code, and data elsewhere, that the record names.")
     ] = False,
     data_dir: DataOption = None,
 ) -> None:
@@ -108,10 +138,11 @@ def reproduce(
     from vitinit.runners.one_run import reproduce as repetition
     from vitinit.runners.terminal.display import Display
 
+    check_trusted(then, trust)
     execution = repetition.execution(then, device)
     console.print(f"repeating {path} on {execution.device}; its record goes to {out / then.study}", soft_wrap=True)
     try:
-        now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console), trust)
+        now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console))
     except KeyboardInterrupt as stopped:
         console.print(f"stopped {stopped}; the same command resumes it")
         raise typer.Exit(130) from None

@@ -95,7 +95,7 @@ def _finish(view: View, todo: Work, executor: Executor | None, failed_before: li
         others = len(todo.cells) - len(queue.taken) if setting.execution.executor != "slurm" else 0
         elsewhere = f", {others} run by another launcher" if others else ""
         stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
-        display.say(f"{count(tally.finished, 'run')} finished, {tally.failed} failed{stopped}{elsewhere}")
+        display.say(f"{count(tally.finished, 'run')} finished, {len(tally.failures)} failed{stopped}{elsewhere}")
     tally.failures += failed_before
     results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if not todo.cells:

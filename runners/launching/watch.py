@@ -32,14 +32,15 @@ from vitinit.initializers.errors import VitinitError, count, os_errors, plain, u
 from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.claims import Owner
-from vitinit.runners.options import console, print_table
+from vitinit.runners.options import LOCAL, console, print_table
 from vitinit.slurm import jobs as cluster
 
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
     """A grid by name or file, with what `--seeds` and `--set` say."""
-    if grid not in grids.names() and Path(f"{grid}.yaml").is_file():
-        raise VitinitError(f"unknown grid {grid!r}; did you mean {grid}.yaml?")
+    if grid not in grids.names():  # a study of one's own, whose grid lies here or where `vitinit.run` writes it
+        files = (folder / f"{grid}.yaml" for folder in (Path(), LOCAL))
+        grid = next((str(file) for file in files if file.is_file()), grid)
     try:
         chosen = None if seeds is None else list(seeds_of(seeds))
     except ValueError as error:
@@ -166,7 +167,7 @@ class Jobs:
 
 def jobs_of(study: Path) -> Jobs:
     """Return the jobs of the study in this folder."""
-    submissions = {job_name(path): path for path in sorted(study.glob("jobs/*-*"))}
+    submissions = {job_name(path): path for path in sorted(study.glob(f"jobs/*-{'[0-9a-f]' * 6}"))}
     try:
         return Jobs(submissions, cluster.queued(submissions))
     except cluster.SlurmError as error:

@@ -146,11 +146,6 @@ class Tally:
     """Asked to stop, one by one; a stop of the whole launch is a KeyboardInterrupt."""
 
     @property
-    def failed(self) -> int:
-        """Number of failures."""
-        return len(self.failures)
-
-    @property
     def exit_code(self) -> int:
         """Return 1 where a run has failed, now or before, or was stopped; else 0."""
         return int(bool(self.failures or self.stopped))
@@ -208,10 +203,13 @@ def check_writable(folder: Path) -> None:
     """Find out before hours of training, not after.
 
     Raises:
-        VitinitError: records cannot be written there.
+        VitinitError: records cannot be written there, or a link in it leads elsewhere.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for path in (folder, *folder.iterdir()):
+            if path.is_symlink():
+                raise VitinitError(f"{path} is a link, and what is written would lie elsewhere: remove it")
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"0" * 2**16)
     except OSError as error:
@@ -281,6 +279,8 @@ def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, No
                     elif late:
                         why = "killed before it had saved; its last checkpoint counts"
                         message = Unfinished(cell.run_id, "stopped", why)
+                    elif isinstance(message, Unfinished) and stop.reason:  # it was sent SIGTERM, whatever came here
+                        message = replace(message, reason=stop.reason)
                     yield message or _died(cell, process.exitcode or 0, setting, stop)
         finally:
             for _, process, _ in running.values():

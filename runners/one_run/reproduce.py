@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from vitinit.benchmark.records.store import Store
-from vitinit.initializers.errors import VitinitError
+from vitinit.benchmark.records.store import STATUSES, Store
+from vitinit.initializers.errors import VitinitError, explain
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.work import Queue, Work, inline, work
+from vitinit.runners.launching.work import Queue, Work, check_writable, inline, work
 from vitinit.runners.loaders.base import open_data
 from vitinit.runners.terminal.display import Display
 
@@ -46,7 +50,7 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     """Return the execution settings of a repetition: as recorded, or else on another device.
 
     Raises:
-        VitinitError: it was on a device that is not here.
+        VitinitError: it was on a device that is not here, or with settings that nobody can ask for.
     """
     then, recorded = record.execution, str(record.execution.get("device")).partition(":")[0]
     chosen = recorded if device == "auto" else device
@@ -56,31 +60,41 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     kept = {name: then[name] for name in names if then.get(name)}
     # auto asks for FFCV where --loader had images resident, and reads other pixels where files are prepared now
     loader = then["loader"] if then.get("loader") in ("resident", "full-size") else "auto"
-    return Execution(**{"device": chosen, "threads": cores(), "executor": "inline", "loader": loader, **kept})
+    settings = {"device": chosen, "threads": cores(), "executor": "inline", "loader": loader, **kept}
+    try:
+        return TypeAdapter(Execution).validate_python(settings, strict=True)
+    except ValidationError as error:
+        raise explain(error, f"run {record.run_id}: execution") from None
 
 
 def repeat(
-    record: RunRecord, execution: Execution, out: Path, data_dir: Path, display: Display, trust: bool = False
+    record: RunRecord, execution: Execution, out: Path, data_dir: Path, display: Display
 ) -> RunRecord | FailureRecord:
     """Carry the run out again; its record goes to `out`, and a repetition recorded there earlier is put aside.
 
-    A repetition that was stopped goes on where it was. `trust` lets a record name code to be imported.
+    It is carried out in this user's cache: a repetition that was stopped goes on where it was, and never from a
+    checkpoint that somebody else has laid into a results folder.
 
     Raises:
         KeyboardInterrupt: a stop was asked for; it has saved where it was.
         VitinitError: the run cannot be carried out here, or is being repeated by another process; or the images are
             others.
     """
-    check_trusted(record, trust)
     images(record, data_dir, execution.loader, execution.device)  # before hours of training
-    for path in (out / record.study).rglob(f"{record.run_id}.*"):
+    check_writable(out / record.study)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vitinit/reproduced")
+    private = Store(cache / sha256(os.fsencode(out.absolute())).hexdigest()[:16])
+    for status in STATUSES:
+        private.remove(record.study, record.run_id, status)
+    setting = Setting(private.root, record.study, data_dir, execution, code(), probes=bool(record.probes))
+    work(Queue(Work((Cell(record.row, record.spec),), setting)), inline, display)
+    outcome = private.outcome(record.study, record.run_id)
+    if not outcome or isinstance(outcome, SkipRecord):
+        raise VitinitError(f"run {record.run_id} is being repeated for {out} by another process")
+    for path in (out / record.study).glob(f"{record.run_id}.*"):
         if ".superseded-" not in path.name:
             path.rename(f"{path}.superseded-{uuid.uuid4().hex[:8]}")
-    setting = Setting(out, record.study, data_dir, execution, code(), probes=bool(record.probes))
-    work(Queue(Work((Cell(record.row, record.spec),), setting)), inline, display)
-    outcome = Store(out).outcome(record.study, record.run_id)
-    if not outcome or isinstance(outcome, SkipRecord):
-        raise VitinitError(f"run {record.run_id} is being repeated in {out} by another process")
+    Store(out).write(outcome)
     return outcome
 
 
@@ -98,23 +112,6 @@ def images(record: RunRecord, data_dir: Path, loader: str = "auto", device: str 
             f"{data.checksum[:12]}, not {record.dataset.checksum[:12]}"
         )
     return data
-
-
-def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
-    """A record is data, but an initialiser named `package.module:Class` is code: to look it up is to execute it.
-
-    Raises:
-        VitinitError: the record names such code, and it is not trusted.
-    """
-    spec = record.spec
-    names = [name for part in (spec.base, spec.method) if part for name in part.names()]
-    names += [spec.recipe.optimizer.name, *(augmentation.name for augmentation in spec.recipe.augment)]
-    named = [name for name in (*names, getattr(spec.model, "python", ""), spec.dataset.name) if ":" in name]
-    if named and not trust:
-        raise VitinitError(
-            f"run {record.run_id} needs {', '.join(named)}, which would be imported and so executed; "
-            f"say {how} if you trust the record"
-        )
 
 
 def compare(then: RunRecord, now: RunRecord) -> Reproduction:

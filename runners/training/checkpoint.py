@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ class Checkpoints:
         return any([_unlink(path) for path in self._files() if path != self._good])
 
     def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("step-*.ckpt"))
+        return sorted(path for path in self.folder.glob("step-*.ckpt") if S_ISREG(path.lstat().st_mode))
 
 
 def _unlink(path: Path) -> bool:

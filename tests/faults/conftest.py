@@ -1,7 +1,6 @@
 """The count of faults, and its report."""
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -10,13 +9,13 @@ import pytest
 def tally(record_property):
     """Count faults for the report: tally("SIGKILL", tried=9, survived=9)."""
 
-    def count(kind: str, tried: int, survived: int) -> None:
+    def count(kind, tried, survived):
         record_property("fault", [kind, tried, survived])
 
     return count
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def pytest_terminal_summary(terminalreporter):
     tried = Counter()
     survived = Counter()
     for reports in terminalreporter.stats.values():

@@ -9,7 +9,6 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +19,6 @@ import yaml
 from tests.processes import FORKS, PATIENCE
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.grids import grid
-from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics.setting import Execution, Setting, Stop, on_signals
 from vitinit.runners.one_run.carry_out import carry_out
@@ -48,7 +45,7 @@ FILES = {
 CHANGES = ("os.link", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
 
 
-def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[Cell]:
+def cells(folder, epochs=2, rows=ROWS):
     """Every row with every recipe: tiny models on 100 digits, seven steps an epoch."""
     recipe = {"name": "small", "epochs": epochs, "batch_size": 14}
     blocks = [RUNS["block"] | {"recipe": recipe | other} for other in RUNS["recipes"]]
@@ -58,7 +55,7 @@ def cells(folder: Path, epochs: int = 2, rows: dict[str, dict] = ROWS) -> list[C
     return grid.load(str(path)).cells
 
 
-def setting(root: Path, minutes: float = 0.0, **fields: object) -> Setting:
+def setting(root, minutes=0.0, **fields):
     """Everything of a test in one folder; weights are kept to be compared."""
     values = {
         "root": root,
@@ -82,12 +79,12 @@ class Kill:
     signal: int = signal.SIGKILL
 
     @staticmethod
-    def draw(dice: random.Random) -> Kill:
+    def draw(dice):
         moment = dice.choice(list(MOMENTS))
         return Kill(moment, dice.randint(1, MOMENTS[moment]))
 
 
-def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Callable) -> int:
+def attempt(cell, where, kill=None, *on_event):
     """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
     process = FORKS.Process(target=_attempt, args=(cell, where, kill, *on_event))
     process.start()
@@ -99,18 +96,18 @@ def attempt(cell: Cell, where: Setting, kill: Kill | None = None, *on_event: Cal
     return process.exitcode
 
 
-def _attempt(cell: Cell, where: Setting, kill: Kill | None, *on_event: Callable) -> None:
+def _attempt(cell, where, kill, *on_event):
     if kill:
         arm(kill)
     with on_signals(stop := Stop()):
         carry_out(cell, where, stop, *on_event)
 
 
-def arm(kill: Kill) -> None:
+def arm(kill):
     """Make this process send itself a signal; what a killed one was writing is half written."""
     left = [kill.count]
 
-    def strike() -> None:
+    def strike():
         left[0] -= 1
         if left[0] == 0:
             os.kill(os.getpid(), kill.signal)
@@ -128,7 +125,7 @@ def arm(kill: Kill) -> None:
     elif kill.moment in FILES:
         pattern, fsync = re.compile(FILES[kill.moment]), os.fsync
 
-        def half_written(descriptor: int) -> None:
+        def half_written(descriptor):
             found = os.fstat(descriptor)
             if stat.S_ISREG(found.st_mode) and pattern.search(_opened(descriptor)):
                 if left[0] == 1 and found.st_size and kill.signal == signal.SIGKILL:
@@ -138,7 +135,7 @@ def arm(kill: Kill) -> None:
 
         os.fsync = half_written
 
-        def watch(event: str, arguments: tuple) -> None:
+        def watch(event, arguments):
             changes = event in CHANGES or (event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR))
             in_folder = event == "os.remove" and arguments[1] != -1  # rmtree names what is in its folder so
             if changes and pattern.search(_opened(arguments[1]) if in_folder else str(arguments[0])):
@@ -147,33 +144,33 @@ def arm(kill: Kill) -> None:
         sys.addaudithook(watch)
 
 
-def _opened(descriptor: int) -> str:
+def _opened(descriptor):
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
-def stopped_after(epoch: int, cell: Cell, where: Setting) -> None:
+def stopped_after(epoch, cell, where):
     """Carry out a run in this process until so many epochs are done."""
     stop = Stop()
 
-    def on_event(event: object) -> None:
+    def on_event(event):
         if isinstance(event, Progress) and event.epoch == epoch:
             stop.request("a test")
 
     assert carry_out(cell, where, stop, on_event).status == "stopped"
 
 
-def cell_of(name: str, folder: Path, epochs: int = 2) -> Cell:
+def cell_of(name, folder, epochs=2):
     """The first run of a row."""
     return next(cell for cell in cells(folder, epochs) if cell.row == name)
 
 
-def kill_after_an_epoch(event: object) -> None:
+def kill_after_an_epoch(event):
     """End the process of a run, as nothing can handle."""
     if isinstance(event, Progress):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def finish(cell: Cell, where: Setting) -> RunRecord:
+def finish(cell, where):
     """Carry a run to its end, and return its record."""
     assert attempt(cell, where) == 0
     contents = Store(where.root).read(where.study)
@@ -181,7 +178,7 @@ def finish(cell: Cell, where: Setting) -> RunRecord:
     return contents.done[cell.spec.run_id]
 
 
-def assert_same(first: Setting, second: Setting, cell: Cell, but: tuple[str, ...] = ()) -> None:
+def assert_same(first, second, cell, but=()):
     """Bitwise the same weights, and the same record less its times and the fields `but`."""
     records = [Store(place.root).read(place.study).done[cell.spec.run_id] for place in (first, second)]
     contents = [{k: v for k, v in record.without_times().items() if k not in but} for record in records]

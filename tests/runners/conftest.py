@@ -41,7 +41,7 @@ def cluster_says(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
-    def says(**commands: str) -> None:
+    def says(**commands):
         for name, text in commands.items():
             (folder / name).write_text(f"#!/bin/sh\n{text}\n")
             (folder / name).chmod(0o755)

@@ -1,7 +1,5 @@
 """The process of a job without a cluster."""
 
-from pathlib import Path
-
 from tests.held import HELD
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
@@ -21,7 +19,7 @@ JOB = {
 }
 
 
-def todo(root: Path) -> Work:
+def todo(root):
     """Return the work of one run."""
     cell = grid.load("smoke").cells[0]
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})

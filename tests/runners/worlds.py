@@ -7,9 +7,6 @@ import signal
 import socket
 import time
 import traceback
-from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
 
 import torch
 
@@ -20,11 +17,11 @@ from vitinit.runners.basics.setting import SIGNALS
 class Died:
     """The end of a process without a result."""
 
-    def __init__(self, exitcode: int | None) -> None:
+    def __init__(self, exitcode):
         self.exitcode = exitcode
 
 
-def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: float = PATIENCE) -> list[Any]:
+def together(size, function, *arguments, seconds=PATIENCE):
     """Call the function in `size` processes; return its results, or `Died`. It fails where one raises or hangs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -54,7 +51,7 @@ def together(size: int, function: Callable[..., Any], *arguments: Any, seconds: 
     return results
 
 
-def _member(rank: int, size: int, port: int, sender: Connection, function: Callable, arguments: tuple) -> None:
+def _member(rank, size, port, sender, function, arguments):
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # the fork server may be that of a launch, which blocks them
@@ -66,11 +63,11 @@ def _member(rank: int, size: int, port: int, sender: Connection, function: Calla
     sender.send_bytes(pickle.dumps(result))  # not torch's way, whose tensors live as long as their process
 
 
-def at_call(number: int, function: Callable, strike: Callable[[], None]) -> Callable:
+def at_call(number, function, strike):
     """The function, and before its n-th call from now on something else."""
     calls = itertools.count(1)
 
-    def counted(*arguments: Any, **named: Any) -> Any:
+    def counted(*arguments, **named):
         if next(calls) == number:
             strike()
         return function(*arguments, **named)

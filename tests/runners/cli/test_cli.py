@@ -176,6 +176,6 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
     unfinished = path.parent / "unfinished" / to_do.run_id
     unfinished.parent.mkdir()
     unfinished.touch()
-    code, out, _ = vitinit("status", grid)
+    code, out, _ = vitinit("status", "tiny")
     assert (code, "noted, 1 run: goes on from epoch 2" in out) == (0, True)
     assert f"to do, 1 run: results/local/tiny/unfinished/{unfinished.name} is no folder of a run: remove it" in out

@@ -126,7 +126,14 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     assert "0/1 done, 1 min 40 s left" in out.getvalue()
 
 
-def test_a_notebook_shows_one_line_that_is_updated(monkeypatch) -> None:
+def test_a_link_in_a_study_is_refused(setting, tmp_path):
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny/unfinished").symlink_to(tmp_path)
+    with pytest.raises(VitinitError, match="tiny/unfinished is a link"):
+        work(Queue(Work((), setting)), inline, MagicMock())
+
+
+def test_a_notebook_shows_one_line_that_is_updated(monkeypatch):
     notebook, cell = MagicMock(), Cell("Kaiming uniform", spec())
     monkeypatch.setitem(sys.modules, "IPython.display", notebook)
     console = Console(file=io.StringIO(), force_jupyter=False)
@@ -209,7 +216,7 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
     cell, out = Cell("small", spec()), io.StringIO()
     told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
     tally = work(Queue(Work((cell,), told)), local, Display(Console(file=out, width=200)))
-    assert (tally.stopped, tally.failed, tally.finished) == (1, 0, 0)
+    assert (tally.stopped, len(tally.failures), tally.finished) == (1, 0, 0)
     assert f"stopped, {why}  {cell.run_id[:8]}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
 

@@ -13,6 +13,7 @@ from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.cli.records import check_trusted
 from vitinit.runners.one_run.reproduce import _leaves, compare, execution, repeat
 from vitinit.studies import load
 
@@ -43,7 +44,7 @@ def test_a_repetition_that_is_stopped_goes_on(recorded, tmp_path):
     display.event = lambda run_id, event: os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
         repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, display)
-    assert Store(tmp_path / "out").outcome("tiny", recorded.run_id) is None
+    assert list((tmp_path / "out").rglob("*")) == [tmp_path / "out/tiny"], "it goes on from nothing that is shared"
     again = repeat(recorded, execution(recorded), tmp_path / "out", tmp_path, MagicMock())
     assert [session.from_step > 0 for session in again.sessions] == [False, True]
     assert compare(recorded, again).different == {}
@@ -97,6 +98,11 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
         with pytest.raises(VitinitError, match="trust=True"):
             load(record.run_id, "results/local")
         vitinit("show", record.run_id)
+    hf = altered(recorded, spec={**there, "dataset": {**there["dataset"], "name": "hf", "path": "evil/repo"}})
+    with pytest.raises(VitinitError, match="needs hf:evil/repo, which would be executed, fetched or read"):
+        check_trusted(hf, False)
+    with pytest.raises(VitinitError, match="execution: threads"):
+        execution(altered(recorded, execution={"device": "cpu", "threads": 10**9}))
     assert not Path("executed").exists()
     exit_code, _, error = vitinit("reproduce", record.run_id, "--trust")
     assert (exit_code, Path("executed").exists()) == (1, True), error

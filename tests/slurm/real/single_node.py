@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.processes import ROOT, until
 SCRIPTS = ROOT / "slurm" / "single_node"
 
 
-def four_free_ports() -> int:
+def four_free_ports():
     """The first of four free ports in a row."""
     while True:
         with ExitStack() as stack:
@@ -35,33 +34,33 @@ def four_free_ports() -> int:
 class SingleNode:
     """A running SLURM; `settings` are those of up.sh."""
 
-    def __init__(self, folder: Path, settings: dict[str, str]) -> None:
+    def __init__(self, folder, settings):
         self.folder = folder
         self.conf = folder / "etc" / "slurm.conf"
         self.env = os.environ | settings | {"VITINIT_SLURM": str(folder)}
 
-    def up(self) -> None:
+    def up(self):
         """Start what does not run."""
         script("up.sh", self.env)
 
-    def down(self) -> None:
+    def down(self):
         """Stop everything."""
         script("down.sh", self.env)
 
-    def kill(self, daemon: str) -> None:
+    def kill(self, daemon):
         """SIGKILL to slurmd, slurmctld ...; `up` starts it again."""
         pid = int((self.folder / "pids" / daemon).read_text().split()[0])
         assert Path(f"/proc/{pid}/comm").read_text().strip() == daemon
         os.kill(pid, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{pid}").exists())
 
-    def run(self, *command: str) -> str:
+    def run(self, *command):
         """Run a command of SLURM; return what it prints."""
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
 
-def script(name: str, env: dict[str, str]) -> str:
+def script(name, env):
     """Run up.sh or down.sh without a terminal; what it printed, or an AssertionError with what it complained of."""
     done = subprocess.run(
         ["setsid", "--wait", SCRIPTS / name], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True
@@ -71,7 +70,7 @@ def script(name: str, env: dict[str, str]) -> str:
 
 
 @contextmanager
-def single_node(**settings: str) -> Iterator[SingleNode]:
+def single_node(**settings):
     """Bring a SLURM up and make it the one that this process and its children talk to; at the end take it down."""
     # pytest's folder has a path too long for a socket; this one lies where other users may not enter, as TMPDIR may
     private = Path(tempfile.mkdtemp(prefix="vitinit-slurm-"))

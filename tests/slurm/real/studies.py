@@ -34,56 +34,56 @@ GRID = {
 class Study:
     """A grid and its results in a folder of their own; runs of GRID wait for the file `hold` to go, where it is."""
 
-    def __init__(self, folder: Path, grid: dict, **profile) -> None:
+    def __init__(self, folder, grid, **profile):
         self.folder, self.root, self.hold = folder, folder / "results" / "local", folder / "hold"
         (folder / "study.yaml").write_text(yaml.safe_dump(grid))
         self.ask(**profile)
 
-    def ask(self, **profile) -> None:
+    def ask(self, **profile):
         """Set the profile of later jobs."""
         fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60, "jobs": 1} | profile
         (self.folder / "profile.yaml").write_text(yaml.safe_dump(fields))
 
-    def vitinit(self, *arguments: str, code: int | None = 0, **environment: str) -> str:
+    def vitinit(self, *arguments, code=0, **environment):
         """Run a command, `run` with the profile; return its output. Its exit code must be `code`."""
         words = [*arguments, "--profile", "profile.yaml"] if "slurm" in arguments[1:] else arguments
         done = call(*words, cwd=self.folder, **{HOLD: str(self.hold), **environment})
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def submit(self, *options: str, code: int = 0, **environment: str) -> str:
+    def submit(self, *options, code=0, **environment):
         run = ("run", "study.yaml", "--executor", "slurm", "--checkpoint-minutes", "0", *options)
         return self.vitinit(*run, code=code, **environment)
 
     @property
-    def records(self) -> dict:
+    def records(self):
         return Store(self.root).read("study").done
 
-    def live(self, epochs: int = 0) -> list[tuple[int, claims.Owner]]:
+    def live(self, epochs=0):
         """Runs in progress that have at least so many epochs behind them: how many, and who carries them out."""
         folders = (self.root / "study" / "unfinished").glob("*")
         runs = [(claims.progress(folder).epoch, owner) for folder in folders if (owner := claims.live(folder))]
         return [(epoch, owner) for epoch, owner in runs if epoch >= epochs]
 
-    def until_trained(self, epochs: int = 2) -> tuple[int, claims.Owner]:
+    def until_trained(self, epochs=2):
         """Until some run has so many epochs behind it."""
         until(lambda: self.live(epochs))
         return self.live(epochs)[0]
 
-    def until_saved(self) -> None:
+    def until_saved(self):
         """Until some job has been told to stop, and has saved."""
         logs = self.root / "study" / "jobs"
         until(lambda: any("what had begun is saved" in log.read_text() for log in logs.glob("*/*_log.out")))
 
-    def until_done(self, count: int = 2) -> None:
+    def until_done(self, count=2):
         until(lambda: len(self.records) == count)
 
-    def jobs(self) -> list[str]:
+    def jobs(self):
         """Jobs that wait or run."""
         return list(jobs_of(self.root / "study").alive)
 
 
-def same_bits(found: dict, expected: dict) -> None:
+def same_bits(found, expected):
     assert found.keys() == expected.keys()
     for run_id, record in found.items():
         there, here = expected[run_id].without_times(), record.without_times()
@@ -93,16 +93,16 @@ def same_bits(found: dict, expected: dict) -> None:
         assert here["weights"]
 
 
-def preemption(slurm, study: Study, owner: claims.Owner) -> None:
+def preemption(slurm, study, owner):
     """Nothing is left to repair, but that nobody needs to know."""
     slurm.run("sbatch", "-p", "high", "-c", "4", "-o", "/dev/null", "--wrap", "sleep 2")
 
 
-def scancel(slurm, study: Study, owner: claims.Owner) -> None:
+def scancel(slurm, study, owner):
     assert "cancelled 1 job" in study.vitinit("slurm", "cancel", "study.yaml")
 
 
-def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
+def kill_the_worker(slurm, study, owner):
     """The process of the job, whose children carry out the runs."""
     stat = Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()
     fork_server = int(stat[1])
@@ -111,7 +111,7 @@ def kill_the_worker(slurm, study: Study, owner: claims.Owner) -> None:
     os.kill(parent, signal.SIGKILL)
 
 
-def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
+def kill_slurmd(slurm, study, owner):
     """The node's daemon, and everything that it had started, as when a node loses power."""
     slurm.kill("slurmd")
     for process in Path("/proc").glob("[0-9]*/cmdline"):
@@ -124,7 +124,7 @@ def kill_slurmd(slurm, study: Study, owner: claims.Owner) -> None:
     slurm.up()
 
 
-def accidents_one_after_the_other(slurm, study: Study, left_alone: dict, states: str) -> None:
+def accidents_one_after_the_other(slurm, study, left_alone, states):
     """Let everything go wrong with one study; each time the same command repairs what is left.
 
     Args:
