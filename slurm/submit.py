@@ -105,7 +105,7 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
             *profile.setup,
             *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
             f"cd {code} || exit 1",
-            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "others can write to $PWD"; exit 1; }',
+            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
             f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
             'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
             "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 40000))",

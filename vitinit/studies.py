@@ -262,9 +262,8 @@ def run(
     argv = ["vitinit", "run", str(grid), "--results", str(root)]
     tally = launch(loaded, chosen, Display(Terminal()), argv)
     if tally.exit_code:
-        raise VitinitError(
-            f"{count(len(tally.failures), 'run')} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}"
-        )
+        failed = count(len(tally.failures), "run")
+        raise VitinitError(f"{failed} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}")
     return StudyResults(name, root)
 
 

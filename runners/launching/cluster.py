@@ -114,7 +114,7 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
         raise
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
     display.say(f"handed to SLURM: job{several}; logs: {folder}")
-    display.say("see: vitinit status, vitinit slurm cancel")
+    display.say(f"see: vitinit status {setting.study}, vitinit slurm cancel {setting.study}")
 
 
 def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
