@@ -8,7 +8,6 @@ import shlex
 import shutil
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from vitinit.benchmark.datasets import registry as datasets
@@ -199,17 +198,6 @@ def resolve_device(device: str, profile: Profile | None) -> str:
     return "cpu"
 
 
-def _fetched(dataset: DatasetSpec, setting: Setting, display: Display) -> str | None:
-    """Return the reason why a dataset cannot be used, after trying to download it."""
-    if datasets.unavailable(dataset, setting.data_dir) and datasets.get(dataset.name).downloaded:
-        display.say(f"downloading {dataset.name} to {setting.data_dir}")
-        try:
-            datasets.download(dataset.name, setting.data_dir)
-        except VitinitError as error:
-            display.say(str(error), "yellow")
-    return datasets.unavailable(dataset, setting.data_dir)
-
-
 def _todo(
     grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int
 ) -> tuple[View, Work, list[str]]:
@@ -217,8 +205,21 @@ def _todo(
 
     But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
     """
-    fetch = None if options.dry_run else partial(_fetched, setting=setting, display=display)
-    view = look(choose(grid, options.only), Store(options.results), options.data_dir, fetch)
+
+    def fetched(dataset: DatasetSpec) -> str | None:
+        """Return the reason why a dataset cannot be used, after trying to download it."""
+        reason = datasets.unavailable(dataset, setting.data_dir)
+        if not reason or not datasets.get(dataset.name).downloaded:
+            return reason
+        display.say(f"downloading {dataset.name} to {setting.data_dir}")
+        try:
+            datasets.download(dataset.name, setting.data_dir)
+        except VitinitError as error:
+            display.say(str(error), "yellow")
+        return datasets.unavailable(dataset, setting.data_dir)
+
+    missing = None if options.dry_run else fetched
+    view = look(choose(grid, options.only), Store(options.results), options.data_dir, missing)
     if view.contents.unreadable:
         raise VitinitError(
             f"{view.contents.unreadable[0]}. It may be a record: chmod -R a+rX by its owner, or another --results"

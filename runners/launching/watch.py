@@ -74,7 +74,7 @@ def matches(cell: Cell, condition: str) -> bool:
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
     value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
-    if key == "dataset" and value.partition("[")[0] == pattern:
+    if key == "dataset" and pattern in (value.partition("[")[0], value.rpartition(":")[2]):
         return True
     with suppress(ValueError):
         if key != "id":
