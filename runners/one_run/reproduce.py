@@ -62,7 +62,7 @@ def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto"
     loader = then["loader"] if then.get("loader") in ("resident", "full-size") else "auto"
     settings = {"device": chosen, "threads": cores(), "executor": "inline", "loader": loader, **kept}
     try:
-        return TypeAdapter(Execution).validate_python(settings, strict=True)
+        return TypeAdapter(Execution).validate_python(settings)
     except ValidationError as error:
         raise explain(error, f"run {record.run_id}: execution") from None
 
