@@ -133,7 +133,7 @@ class NamedSpec(Frozen):
 
 
 class InitializerSpec(NamedSpec):
-    """An initialiser; `benchmark.grids.fitting` checks its parameters, fills in defaults."""
+    """An initialiser; `benchmark.grids.grid` checks its parameters, fills in defaults."""
 
     def names(self) -> list[str]:
         """All initialisers that it names: its own, and those inside it where it wraps another (`of`)."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.grids.fitting import sources
+from vitinit.benchmark.grids.grid import sources
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.models.build import build_model, parameter_count

@@ -11,7 +11,7 @@ from vitinit.analysis.frame import load
 from vitinit.analysis.published import FOLDER, IMAGES, lookup, publication
 from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.grids import fitting, grid
+from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -35,8 +35,8 @@ BESIDE = json.loads(Path(__file__).with_name("published_beside.json").read_text(
 @pytest.mark.long
 def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     """Only a cell that has a number is asked whether its method fits the model: asking takes the longest."""
-    fits = fitting.misfit
-    monkeypatch.setattr(fitting, "misfit", lambda *_: "")
+    fits = grid.misfit
+    monkeypatch.setattr(grid, "misfit", lambda *_: "")
     for name in grid.names():
         several = name in ("table4", "table6")
         found = {}

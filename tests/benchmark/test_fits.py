@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from vitinit.benchmark.grids.fitting import misfit, resolve_initializer
-from vitinit.benchmark.grids.grid import resolve_model
+from vitinit.benchmark.grids.grid import misfit, resolve_initializer, resolve_model
 from vitinit.benchmark.models.build import build_model
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.initializers import registry

@@ -6,7 +6,7 @@
 import json
 from pathlib import Path
 
-from vitinit.benchmark.grids import fitting, grid
+from vitinit.benchmark.grids import grid
 
 FILE = Path(__file__).with_name("frozen_run_ids.json")
 FROZEN = json.loads(FILE.read_text())
@@ -24,7 +24,7 @@ def current():
 
 
 def test_the_run_ids_of_all_grids_are_the_frozen_ones(monkeypatch):
-    monkeypatch.setattr(fitting, "misfit", lambda *_: "")  # which takes the longest, and is in no run_id
+    monkeypatch.setattr(grid, "misfit", lambda *_: "")  # which takes the longest, and is in no run_id
     assert current() == FROZEN[SCHEMA], WHAT_TO_DO
 
 
