@@ -156,11 +156,10 @@ class Family:
 def _together(first: Adapter, *others: Adapter) -> Adapter:
     """Return an adapter, with what further ones say of the same type where it says nothing."""
     for other in others:
-        rules = dict(first.parameters)
-        for pattern, rule in other.parameters.items():
-            rules.setdefault(pattern, rule)
-        position, grid = first.position or other.position, first.grid or other.grid
-        first = replace(first, position=position, grid=grid, parameters=rules)
+        names = ("position", "grid", "rotary", "filters")
+        fields: dict[str, Any] = {name: getattr(first, name) or getattr(other, name) for name in names}
+        rules = {**first.parameters, **other.parameters, **first.parameters}  # the first come first, and hold
+        first = replace(first, **fields, parameters=rules)
     return first
 
 

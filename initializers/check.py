@@ -212,7 +212,7 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     try:
         out = model(images_BCHW)
     except Exception as error:  # code of anyone's
-        size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error), 200)
+        size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error) or type(error).__name__, 200)
         raise VitinitError(
             f"{type(model).__name__} does not take images of {size}: {why}; give a batch or image_size"
         ) from None

@@ -120,8 +120,15 @@ def write(model: nn.Module, copied: nn.Module) -> dict[str, Any]:
     try:
         for name, tensor in tensors.items():
             if differs(tensor, new[name]):
-                value, old[name] = _rounded(name, tensor, new[name]), tensor.detach().clone()
-                tensor.copy_(value)
+                value, rounded = new[name], new[name].to(tensor.dtype)
+                if rounded.dtype != value.dtype and (value.isfinite() & ~rounded.isfinite()).any():
+                    dtype, most = str(tensor.dtype).removeprefix("torch."), torch.finfo(tensor.dtype).max
+                    given = f"numbers up to {float(value.abs().max()):g}"
+                    raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
+                if tensor.dtype == torch.float64:  # entries that did not change keep their digits
+                    rounded = torch.where(value == tensor.to(value.dtype), tensor, rounded)
+                old[name] = tensor.detach().clone()
+                tensor.copy_(rounded)
                 new[name].data = tensor.new_empty(0)
             if isinstance(tensor, nn.Parameter):
                 written[name] = fingerprint(tensor)
@@ -139,16 +146,6 @@ def write(model: nn.Module, copied: nn.Module) -> dict[str, Any]:
             raise VitinitError(f"a parameter cannot be written to: {error}") from error
         raise
     return written
-
-
-def _rounded(name: str, original: Tensor, new: Tensor) -> Tensor:
-    """Return the value in the type of the original; entries that did not change keep their digits."""
-    rounded = new.to(original.dtype)
-    if rounded.dtype != new.dtype and (new.isfinite() & ~rounded.isfinite()).any():
-        dtype, most = str(original.dtype).removeprefix("torch."), torch.finfo(original.dtype).max
-        given = f"numbers up to {float(new.abs().max()):g}"
-        raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
-    return torch.where(new == original.to(new.dtype), original, rounded) if original.dtype == torch.float64 else rounded
 
 
 def refuse(model: nn.Module) -> None:

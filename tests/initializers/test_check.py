@@ -10,7 +10,7 @@ import pytest
 import torch
 import zoo
 from small_models import differing, facts, global_state, state
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 import vitinit
@@ -165,7 +165,6 @@ ILL = {
         "stream-grows",
         "blocks.2 and 1 more: tokens are",
     ),
-    "detached": (hooked("blocks.1.mlp", Tensor.detach), "unused", "blocks.1.norm2.weight and 5 more: the"),
     "positions not added": (positions_left_out, "unused", "pos_embed: the output"),
     "gradients times ten": (
         ten_times,
@@ -205,7 +204,6 @@ HEALTHY = {
     "query at zero": lambda model: vitinit.initialize(model, "zero_query"),
     "only the head is trained": lambda model: (model.requires_grad_(False), model.head.requires_grad_()),
     "fixed positions": lambda model: model.pos_embed.requires_grad_(False),
-    "impulse": lambda model: vitinit.initialize(model, "impulse", base="trunc_normal"),
     "blocks called by name": lambda model: setattr(model, "blocks", ByName(*model.blocks)),
     "no classifier": lambda model: (model.reset_classifier(0), model.norm.weight.data.mul_(9)),
     **{

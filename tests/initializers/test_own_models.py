@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
+import zoo
 from small_models import refused
 from torch import nn
 
@@ -90,6 +91,11 @@ def test_what_is_wrong_in_an_adapter_is_one_line(wrong, why):
         refused(Model(), why, "impulse", base="kaiming_uniform", value_proj="mimetic")
     with registered("wrong", kind(), **{**REST, "position": "pos_emb"}):
         refused(Model(), "Model has no absolute position embedding 'pos_emb'", "impulse", base="kaiming_uniform")
+
+
+def test_rules_of_ones_own_leave_what_other_adapters_say_of_the_type():
+    with registered("mine", models=("timm.models.eva.Eva",), parameters={"mine": "keep"}):
+        refused(zoo.build("timm EVA rotary"), "rotates queries and keys", "impulse", base="trunc_normal")
 
 
 # --- what only looks like a known model ------------------------------------------------------------------------------
