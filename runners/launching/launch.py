@@ -47,6 +47,9 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     """
     profile, slots, setting = _setting(grid, options, display, argv)
     executor: Executor | None = None
+    study = setting.root / setting.study
+    if not (options.dry_run or options.trial):
+        check_writable(study)
     try:
         with ExitStack() as stack:
             if setting.execution.executor == "inline":
@@ -57,8 +60,6 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 executor = local
             elif not options.dry_run:
                 # no other launcher may plan and hand out the same study at once
-                study = setting.root / setting.study
-                check_writable(study)
                 lock = stack.enter_context(claims.held(study / "jobs/submitting", Stop()))
                 stack.callback(lock.finish)
             view, todo, failed_before = _todo(grid, options, display, setting, slots)
@@ -81,7 +82,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     except KeyboardInterrupt as interrupt:
         message = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
         if not profile:
-            message = f"stopped; finished runs are recorded in {setting.root / setting.study}. "
+            message = f"stopped; finished runs are recorded in {study}. "
             message += "The same command resumes the others from their checkpoints."
         raise KeyboardInterrupt(message) from None
 

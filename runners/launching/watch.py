@@ -7,6 +7,7 @@ launcher. Imports torch only where a GPU computes.
 
 import fnmatch
 import json
+import os
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -38,9 +39,10 @@ from vitinit.slurm import jobs as cluster
 
 def load_grid(grid: str, seeds: str | None = None, fixed: list[str] | None = None) -> Grid:
     """A grid by name or file, with what `--seeds` and `--set` say."""
-    if grid not in grids.names():  # a study of one's own, whose grid lies here or where `vitinit.run` writes it
-        files = (folder / f"{grid}.yaml" for folder in (Path(), LOCAL))
-        grid = next((str(file) for file in files if file.is_file()), grid)
+    if Path(grid).suffix not in (".yaml", ".yml") and grid not in grids.names():
+        # a study of one's own, whose grid lies here or where `vitinit.run` writes it
+        files = f"{grid}.yaml", f"{LOCAL}/{grid}.yaml"
+        grid = next(filter(os.path.isfile, files), grid)
     try:
         chosen = None if seeds is None else list(seeds_of(seeds))
     except ValueError as error:
@@ -224,7 +226,10 @@ def look(
     """
     # Claims before records: a run that ends in between is then found done, never to do.
     study = store.root / grid.name
-    folders = {folder.name: folder for folder in study.glob("unfinished/*")}
+    try:
+        folders = {folder.name: folder for folder in study.glob("unfinished/*")}
+    except PermissionError as error:
+        raise claims.refused(study, error, "cannot read") from None
     owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.last(folder))}
     live = {run_id for run_id in owners if claims.live(folders[run_id])}
     jobs = jobs_of(study)

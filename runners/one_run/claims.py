@@ -154,13 +154,13 @@ def described(folder: Path, owner: Owner) -> str:
     return ", ".join(filter(None, (owner.describe(), progress(folder).describe())))
 
 
-def refused(folder: Path, error: OSError) -> VitinitError:
-    """Return the error for a folder that cannot be written."""
+def refused(folder: Path, error: OSError, what: str = "cannot write to") -> VitinitError:
+    """Return the error for a folder that this user may not use, or that cannot be written."""
     mend = ""
     if isinstance(error, PermissionError):
-        present = next(path for path in (folder, *folder.parents) if path.exists())
+        present = next(filter(os.path.exists, (folder, *folder.parents)))
         mend = f"; its owner lets you: umask 002; chmod -R g+rwX {present}"
-    return VitinitError(f"cannot write to {folder}: {error.strerror or error}{mend}")
+    return VitinitError(f"{what} {folder}: {error.strerror or error}{mend}")
 
 
 class Claim:
