@@ -52,7 +52,11 @@ def run(
             style.save_png(grid, path)
         print(f"wrote {written} to {folder}")
         return
-    stale = [path for path, text in pages.items() if not path.is_file() or path.read_bytes() != text.encode()]
+    stale = []
+    for path, text in pages.items():
+        content = text.encode()
+        if not path.is_file() or path.stat().st_size != len(content) or path.read_bytes() != content:
+            stale.append(path)
     stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
         raise VitinitError(
