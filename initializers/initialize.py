@@ -144,8 +144,14 @@ def initialize(
     seed = operator.index(seed)
     with scratch(model) as copied:
         _refuse_twins(model)
-        if layer_scale is not None:
-            _set_layer_scales(copied, layer_scale)  # before a method looks at what the model gives
+        if layer_scale is not None:  # before a method looks at what the model gives
+            most, scales = torch.finfo(torch.float32).max, layer_scales(copied)
+            if not abs(layer_scale) <= most:
+                raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {brief(layer_scale)}")
+            if not scales:
+                raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
+            for scale in scales:
+                scale.detach().fill_(float(layer_scale))
         remarks = []
         job = Job(training_images=None if batch is None else _training_images(copied, batch, seed))
         changed, aim, _ = apply_in_turn(copied, initializers, lambda name: stream(seed, name), job)
@@ -171,8 +177,8 @@ def initialize(
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         heads = {f"{name}.weight" for name in classifiers(copied)}
         # matrices of zeros learn, as at the end of branches
-        scales = [change for change in changes if len(change.shape) in (0, 1, 3) and not change.after]
-        if any(not re.search("bias$|token", scale.name) for scale in scales) and constant(copied):
+        cleared = [change for change in changes if len(change.shape) in (0, 1, 3) and not change.after]
+        if any(not re.search("bias$|token", change.name) for change in cleared) and constant(copied):
             remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
         written = write(model, copied)
     weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
@@ -277,14 +283,3 @@ def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int],
         return chosen_BCHW
 
     return chosen
-
-
-def _set_layer_scales(model: nn.Module, value: float) -> None:
-    most = torch.finfo(torch.float32).max
-    if not abs(value) <= most:
-        raise VitinitError(f"layer_scale must be a finite number of at most {most:g}, not {brief(value)}")
-    scales = layer_scales(model)
-    if not scales:
-        raise VitinitError(f"layer_scale: {type(model).__name__} has no layer scale that an adapter knows")
-    for scale in scales:
-        scale.detach().fill_(float(value))

@@ -126,15 +126,11 @@ class Dct(Initializer):
         """Overwrite W_q, W_k or W_v of every attention layer."""
         for layer in attention_layers(model):
             weight_DD = self._weight_DD(layer)
-            weight_DD.copy_(dct(len(weight_DD)))
+            width = len(weight_DD)
+            place_D = torch.arange(width, dtype=torch.float64)  # s_k cos(pi (2 r + 1) k / (2 D)) in row k and column r
+            dct_DD = math.sqrt(2 / width) * torch.cos(math.pi / (2 * width) * torch.outer(place_D, 2 * place_D + 1))
+            dct_DD[0] = math.sqrt(1 / width)
+            weight_DD.copy_(dct_DD.float())
 
     def _weight_DD(self, layer: AttentionLayer) -> Tensor:
         return layer.weight(getattr(layer.paths, self.matrix))
-
-
-def dct(width: int) -> Tensor:
-    """The orthonormal DCT-II, D x D: `s_k cos(pi (2 r + 1) k / (2 D))` in row k and column r."""
-    place_D = torch.arange(width, dtype=torch.float64)
-    matrix_DD = math.sqrt(2 / width) * torch.cos(math.pi / (2 * width) * torch.outer(place_D, 2 * place_D + 1))
-    matrix_DD[0] = math.sqrt(1 / width)
-    return matrix_DD.float()
