@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-NEEDS = ("PIL", "jinja2", "matplotlib", "numpy", "pandas", "pydantic", "rich", "scipy", "typer", "yaml")
-"""Packages that its files use, and those of `benchmark` that they import."""
+NEEDS = ("jinja2", "matplotlib", "pandas", "scipy", "typer")
+"""Packages of `vitinit[benchmark]` that its files use."""
 
 # So argv begins as long as `python -m analysis.*` looks for its module; elsewhere Python's own error says it.
 if sys.argv[:1] == ["-m"] and (lacking := [name for name in NEEDS if find_spec(name) is None]):

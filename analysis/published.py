@@ -13,14 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from vitinit.analysis.text import one_line
 from vitinit.benchmark.fields import Frozen, Share
 from vitinit.benchmark.identity import current
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, RunSpec
-from vitinit.initializers.errors import VitinitError, explain
 
 FOLDER = Path(__file__).resolve().parents[1] / "results" / "published"
 
@@ -175,17 +173,9 @@ class Published:
 
 
 @cache
-def publication(paper: str, folder: Path = FOLDER) -> Publication:
-    """Read and validate one paper's file.
-
-    Raises:
-        VitinitError: it does not validate.
-    """
-    path = folder / f"{paper}.json"
-    try:
-        return Publication.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise VitinitError(one_line(str(explain(error, str(path))), 300)) from None
+def publication(paper: str) -> Publication:
+    """Read and validate one paper's file."""
+    return Publication.model_validate_json((FOLDER / f"{paper}.json").read_bytes())
 
 
 def papers() -> list[Publication]:

@@ -8,12 +8,11 @@ import yaml
 from synthetic_records import done, spec, write
 
 from vitinit.analysis.frame import load
-from vitinit.analysis.published import FOLDER, IMAGES, lookup, publication
+from vitinit.analysis.published import IMAGES, lookup
 from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError
 
 
 def value(row="Trunc normal", study="", **parts):
@@ -90,19 +89,3 @@ def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
         assert table.numbers["published"].dropna().tolist() == ([number] if number else [])
         notes = [note.rpartition(": ")[2] for note in table.notes if "Not the whole" in note]
         assert notes == ([] if number else [f"{images[0]:,} and {images[1]:,} of ImageNet."])
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "says"),
-    [
-        ('"row": "Kaiming Uniform"', '"row": "Kaiming"', "not among the rows and columns"),
-        ('"cells"', '"sells"', "is not a field here"),
-        ("}", "", "Invalid JSON"),
-    ],
-)
-def test_a_bad_file_is_one_line(tmp_path, before, after, says):
-    text = (FOLDER / "2404.01139.json").read_text()
-    (tmp_path / "2404.01139.json").write_text(text.replace(before, after, 1))
-    with pytest.raises(VitinitError, match=says) as error:
-        publication("2404.01139", tmp_path)
-    assert len(str(error.value).splitlines()) == 1
