@@ -1,7 +1,5 @@
 """Profiles: what a job asks a cluster for, one YAML file per kind of cluster."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -122,7 +120,7 @@ class Profile(BaseModel):
         return options
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Profile:
+    def _fits_together(self) -> "Profile":
         if seconds(self.time) <= self.signal_seconds:
             raise ValueError(
                 f"time: {self.time} is not longer than signal_seconds ({self.signal_seconds}): "

@@ -1,7 +1,5 @@
 """Provenance: which code, which libraries, which machine, with which flags. Imports no torch before a run asks."""
 
-from __future__ import annotations
-
 import ctypes
 import glob
 import hashlib
@@ -188,7 +186,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Options of glibc's mallopt; other C libraries have none."""
 
 
-def set_flags(execution: Execution) -> None:
+def set_flags(execution: "Execution") -> None:
     """Set threads, determinism, precision and memory of this process."""
     import torch
 

@@ -1,7 +1,5 @@
 """The command `vitinit check`: is a model sound before it is trained?"""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path
@@ -46,7 +44,7 @@ def check(
     raise typer.Exit(0 if report.sound else 1)
 
 
-def _model(named: str, classes: int | None, image_size: int | None) -> nn.Module:
+def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Module":
     from torch import nn
 
     from vitinit.benchmark.models.named import PythonModel, TimmModel

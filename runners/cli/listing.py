@@ -1,7 +1,5 @@
 """`vitinit list`: what a grid can name, a table a kind, and all of one."""
 
-from __future__ import annotations
-
 import fnmatch
 import inspect
 import re
@@ -26,26 +24,6 @@ SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
 COLUMNS = "epochs", "batch_size", "lr", "weight_decay", "precision"
 """Fields of a recipe that its line has."""
-
-
-def list_(
-    kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
-    name: Annotated[str | None, typer.Argument(help="Only this one, in full, or names like 'vit*'.")] = None,
-) -> None:
-    """List what a grid can name."""
-    if kind not in KINDS:
-        raise unknown_name("kind", kind, KINDS)
-    read, hint = KINDS[kind]
-    entries, singular = read(), kind.removesuffix("s")
-    names = fnmatch.filter(entries, name or "*")
-    if not names:
-        raise unknown_name(singular, str(name), entries)
-    if name and name in entries and not isinstance(entries[name], str):
-        lines = "\n".join(_described(entries[name])).splitlines()
-    else:
-        print_table((singular, "what it is"), [(name, _summary(entries[name])) for name in names])
-        lines = hint.splitlines()
-    console.print(*lines, sep="\n")
 
 
 def _summary(entry: Any) -> str:
@@ -126,3 +104,23 @@ KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], str]] = {
 }
 """Kinds by name: a function that returns the entries by name, and the line below the table. An entry that is no text is
 printed whole by `vitinit list KIND NAME`."""
+
+
+def list_(
+    kind: Annotated[str, typer.Argument(help=", ".join(KINDS))],
+    name: Annotated[str | None, typer.Argument(help="Only this one, in full, or names like 'vit*'.")] = None,
+) -> None:
+    """List what a grid can name."""
+    if kind not in KINDS:
+        raise unknown_name("kind", kind, KINDS)
+    read, hint = KINDS[kind]
+    entries, singular = read(), kind.removesuffix("s")
+    names = fnmatch.filter(entries, name or "*")
+    if not names:
+        raise unknown_name(singular, str(name), entries)
+    if name and name in entries and not isinstance(entries[name], str):
+        lines = "\n".join(_described(entries[name])).splitlines()
+    else:
+        print_table((singular, "what it is"), [(name, _summary(entries[name])) for name in names])
+        lines = hint.splitlines()
+    console.print(*lines, sep="\n")

@@ -1,7 +1,5 @@
 """The command line `vitinit`. It parses, prints and calls; the work is done elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from typing import Annotated

@@ -4,8 +4,6 @@ Executors: `local`, several runs at once, each in a process of its own that a fo
 after the other, in this process or in several that torchrun or a job started.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import multiprocessing
@@ -369,7 +367,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
         send(end)
 
 
-def inline(queue: Queue, display: Display, stop: Stop, world: World | None = None) -> Generator[End, None, None]:
+def inline(queue: Queue, display: Display, stop: Stop, world: "World | None" = None) -> Generator[End, None, None]:
     """Carry out runs in this process; in a world of several it is rank 0, and the others follow. A `work.Executor`."""
     from vitinit.runners.one_run.carry_out import carry_out
     from vitinit.runners.training.distributed import ALONE

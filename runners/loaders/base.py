@@ -230,7 +230,7 @@ class Loader(ABC):
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
         """uint8 0..255 to float32 on the device: share of 255, minus mean, over standard deviation, in one pass."""
-        pixels = self._sent(images_BCHW).float()
+        pixels = sent(images_BCHW, self.device).contiguous().float()
         return torch.addcmul(self._offset_CHW, pixels, self._scale_CHW, out=pixels)
 
     def order(self, epoch: int) -> Tensor:
@@ -261,7 +261,7 @@ class Loader(ABC):
         recipe, labels, batches = self.recipe, [], []
         for step, images, numbers in taken:
             labels.append(self._labels.index_select(0, sent(numbers, self.device)))
-            images = self._sent(images)
+            images = sent(images, self.device).contiguous()
             # what moves pixels moves masks, as one more channel
             images = joined(images, labels[-1]) if self.dense else images
             batches.append(self.crop_and_flip(images, epoch, step))
@@ -282,9 +282,6 @@ class Loader(ABC):
                 images = erase(images, recipe, self.seed, epoch, step, self.part)
             finished.append((images, targets))
         return finished
-
-    def _sent(self, images_BCHW: Tensor) -> Tensor:
-        return sent(images_BCHW, self.device).contiguous()
 
 
 class ResidentLoader(Loader):

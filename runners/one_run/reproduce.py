@@ -1,7 +1,5 @@
 """Repeating a recorded run from the spec inside its record, and comparing the two number by number."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from dataclasses import dataclass
