@@ -67,7 +67,7 @@ class Facts(BaseModel):
     processor: str | None = None
     cpu: dict[str, Any] | None = None
     device: str | None = None
-    threads: Annotated[Count, Field(le=10_000)] = 1
+    threads: Count = 1
     processes: Count = 1
     micro_batch: Count | None = None
     deterministic: bool = False
