@@ -12,6 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from submitit import SlurmExecutor
+from submitit.helpers import TorchDistributedEnvironment
+
 from vitinit.slurm.jobs import SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
 
@@ -65,54 +68,11 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
     Who can write to the results folder cannot change what a job executes: the script, which SLURM keeps, checks that
     nobody else can write to the submission's folder, and its command line carries the digest of the pickled call.
     """
-    folder = folder.absolute()
-    log, code = f"{folder}/{'%A_%a' if number > 1 else '%j'}", shlex.quote(f"{folder}/code")
-    options = {
-        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
-        "job-name": name,
-        "ntasks-per-node": profile.processes_per_node,
-        "cpus-per-task": profile.cpus,
-        "mem": profile.memory,
-        "signal": f"USR2@{profile.signal_seconds}",
-        "open-mode": "append",
-        "output": f"{log}_0_log.out",
-        "array": f"0-{number - 1}" if number > 1 else None,
-        "requeue": "true",
-        **profile.sbatch,
-    }
-    if options["requeue"] == "false":
-        options["no-requeue"] = "true"  # a cluster's own default may be either
-    if profile.gpus:
-        gpus = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
-        resource = "gpu" if profile.gpu_option == "gres" else None
-        others = options.get(profile.gpu_option)  # such as gres: lscratch:100
-        asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
-        options[profile.gpu_option] = ",".join(filter(None, [asked, others]))
-    lines = [
-        f"#SBATCH --{key}" if value == "true" else f"#SBATCH --{key}={shlex.quote(str(value))}"
-        for key, value in sorted(options.items())
-        if value not in (None, "false")
-    ]
-    command = [
-        *("srun", "--unbuffered", f"--output={log}_%t_log.out", "--open-mode=append", "--export=ALL"),
-        *("--kill-on-bad-exit=1", f"--cpus-per-task={profile.cpus}"),  # since SLURM 22.05 steps do not inherit it
-        *(sys.executable, "-u", "-m", __name__, f"{folder}/{CALL}", digest),
-    ]
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            *lines,
-            *profile.setup,
-            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
-            f"cd {code} || exit 1",
-            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
-            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
-            'export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)',
-            "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 40000))",
-            shlex.join(command),
-            "",
-        ]
-    )
+    executor = _executor(profile, folder.absolute(), name)
+    if number > 1:
+        executor.parameters["map_count"] = number
+    command = [sys.executable, "-u", "-m", __name__, str(folder.absolute() / CALL), digest]
+    return str(executor._make_submission_file_text(shlex.join(command), ""))
 
 
 def max_array_size() -> int:
@@ -134,13 +94,63 @@ def ignored_variables(profile: Profile) -> list[str]:
     return sorted(key for key in os.environ if key.startswith("SBATCH_") and key not in heeded)
 
 
+class _Executor(SlurmExecutor):
+    """Also where there is no cluster: it then only writes scripts."""
+
+    @classmethod
+    def affinity(cls) -> int:
+        return 2
+
+
+def _executor(profile: Profile, folder: Path, name: str) -> _Executor:
+    options = dict(profile.sbatch)
+    # a cluster's own default may be either
+    options["requeue" if options.pop("requeue", "true") == "true" else "no-requeue"] = "true"
+    if profile.memory:
+        options["mem"] = profile.memory
+    if profile.gpus:
+        number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
+        resource = "gpu" if profile.gpu_option == "gres" else None
+        asked = ":".join(filter(None, [resource, profile.gpu_type, str(number)]))
+        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
+        options[profile.gpu_option] = ",".join([asked, *others])
+    given = {key: value == "true" or value for key, value in options.items() if value != "false"}
+    code = shlex.quote(f"{folder}/code")
+    executor = _Executor(folder)
+    executor.update_parameters(
+        job_name=name,
+        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
+        ntasks_per_node=profile.processes_per_node,
+        cpus_per_task=profile.cpus,
+        signal_delay_s=profile.signal_seconds,
+        array_parallelism=10**6,
+        wckey=None,
+        additional_parameters=given,
+        stderr_to_stdout=True,
+        setup=[
+            *profile.setup,
+            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
+            f"cd {code} || exit 1",
+            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
+            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+        ],
+        srun_args=[
+            "--open-mode=append",
+            "--export=ALL",
+            "--kill-on-bad-exit=1",
+            f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
+        ],
+    )
+    return executor
+
+
 def _environment(profile: Profile) -> dict[str, str]:
     """Return the environment that jobs are to inherit.
 
     Without the variables of the job that this process may run in, which a new job would take for its own, and
     `ignored_variables`. Entries of PYTHONPATH are folders from anywhere.
     """
-    unwanted = ("SLURM_", "SLURMD_", "SRUN_", *ignored_variables(profile))
+    unwanted = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_", *ignored_variables(profile))
     kept = {key: value for key, value in os.environ.items() if key == "SLURM_CONF" or not key.startswith(unwanted)}
     if path := kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))
@@ -152,10 +162,13 @@ REQUEUES = 3
 
 
 def export_ranks() -> int:
-    """Set RANK, WORLD_SIZE and LOCAL_RANK in a job, as torchrun would; return the number of its processes."""
-    for name, variable in (("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS"), ("LOCAL_RANK", "SLURM_LOCALID")):
-        os.environ[name] = os.environ[variable]
-    return int(os.environ["WORLD_SIZE"])
+    """Set RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT in a job, as torchrun would.
+
+    Returns:
+        How many processes the job has.
+    """
+    # Which GPUs a process sees is for the cluster to say.
+    return int(TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True).world_size)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
