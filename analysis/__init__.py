@@ -1,7 +1,5 @@
 """From records to tables and figures. Imports no torch and no training code."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 

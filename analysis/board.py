@@ -4,8 +4,6 @@ One table for each setting, and one of other architectures, ranked by the lower 
 `python -m analysis.pages` writes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from statistics import median_high
 from typing import NamedTuple

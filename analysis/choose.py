@@ -5,8 +5,6 @@ the best mean of the metric on validation images after the last epoch; of equal 
 which a row diverged at any seed is out of that row's choice. It is the same for every row.
 """
 
-from __future__ import annotations
-
 import sys
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple

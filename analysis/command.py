@@ -1,7 +1,5 @@
 """Options that the commands of this package share, and errors as one line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

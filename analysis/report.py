@@ -5,8 +5,6 @@ other and no network: answer, main table, gains, accuracy, curves, attention, li
 bytes.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ It takes the looks that `benchmark/records/looks.py` plans, as soon as their run
 look is taken once, and no answer changes afterwards.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections import Counter

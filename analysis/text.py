@@ -1,7 +1,5 @@
 """Text that comes from records, made safe to print: on one line, in Markdown or in LaTeX; and numbers as text."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -5,8 +5,6 @@ form of Székely and Rizzo (arXiv 1310.2926): the inner product of U-centred Gra
 et al., arXiv 2010.15327) it is averaged over batches, in the numerator and in the denominator, before the division.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Accuracy over the number of training images, and what a row gains on its base (Figure 2a of arXiv 2103.10697)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from vitinit.analysis.curves.registry import CURVES

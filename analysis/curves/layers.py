@@ -1,7 +1,5 @@
 """Attention over epochs: a figure per quantity and dataset, a panel per row, a line per layer."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Heat maps of linear CKA between initialisations, of runs with `--keep-maps`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

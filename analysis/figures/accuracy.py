@@ -1,7 +1,5 @@
 """Scores over epochs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from vitinit.analysis.figures import style

@@ -4,8 +4,6 @@ A map has a row a query token and a column a key token, mean over test images, o
 the same in all figures, around uniform attention 1 / N: a sharp impulse is two orders of magnitude above it.
 """
 
-from __future__ import annotations
-
 import textwrap
 from hashlib import sha256
 

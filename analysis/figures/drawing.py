@@ -1,7 +1,5 @@
 """The commands that draw figures: files for what can be drawn, a reason for what cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Paired differences by seed: by row, and beside those of placebos."""
 
-from __future__ import annotations
-
 import textwrap
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs with the attention maps and Gram matrices that they have kept (--keep-maps)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import lru_cache
 from itertools import product

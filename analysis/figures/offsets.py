@@ -1,7 +1,5 @@
 """First-layer attention at initialisation by offset of the key from the query, from records alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A figure, or a few that belong together, is one file of this folder; each functi
 `@FIGURES.add`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

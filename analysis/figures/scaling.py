@@ -1,7 +1,5 @@
 """Gains over a number: width, depth, epochs or training images."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Pages from facts and templates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

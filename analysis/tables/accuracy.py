@@ -1,7 +1,5 @@
 """The study's own table: top-1 by row and column, its difference to its base, and the paper's number."""
 
-from __future__ import annotations
-
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, own_bases, published_numbers, values_by_seed

@@ -1,7 +1,5 @@
 """The comparisons that a grid names, and no others: what a study stands or falls by; after training, and over it."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vitinit.analysis.comparison import compare, named

@@ -1,7 +1,5 @@
 """ConViT's tables: accuracy by training images (its Table 2), by switches (Table 3), without a term (Table 6)."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 
 from vitinit.analysis.frame import Study

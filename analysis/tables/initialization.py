@@ -1,7 +1,5 @@
 """Attention on the target, and cost of the initialisation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """Captions and notes that several tables share, computed from records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A table is one file of this folder with one function that computes it, decorated with `@TABLES.add`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

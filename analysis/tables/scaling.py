@@ -1,7 +1,5 @@
 """Gains over a numeric axis of a study: width, depth, training length or training images."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
