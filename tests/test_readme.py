@@ -120,8 +120,7 @@ def test_the_example_dataset_and_family_train(checkout):
 @TRAINS
 @pytest.mark.parametrize("of", ["identity_value", "stripes", "vit_qk_norm", "confidence"])
 def test_the_contract_tests_cover_the_examples_with_no_edit(checkout, of):
-    files = [str(path) for path in (checkout / "tests").rglob("test_*contract*.py")] + [
-        "tests/benchmark/test_metrics.py"
-    ]
+    files = [str(path) for path in (checkout / "tests").rglob("test_*contract*.py")]
+    files += ["tests/benchmark/test_metrics.py", "tests/benchmark/test_models.py"]
     done = run(f"python -m pytest {shlex.join(files)} -k {of} -p no:xdist -m ''", checkout)
     assert int(re.search(r"(\d+) passed", done)[1]) >= 1
