@@ -58,10 +58,12 @@ def answer(command):
     assigned, line = re.fullmatch(r"((?:[A-Z_]+=\S+ )*)(.*)", command).groups()  # type: ignore[union-attr]
     if not line.startswith(("vitinit", "python -m")) or ">" in line:
         return shell(command)
-    given = assigned.replace("$PWD", str(Path.cwd())).replace("$PATH", os.environ["PATH"]).split()
+    places = {"$PWD": str(Path.cwd()), "$PATH": os.environ["PATH"]}
+    given = dict(each.split("=", 1) for each in assigned.split())  # before places with spaces stand in it
+    given = {key: re.sub(r"\$PWD|\$PATH", lambda name: places[name[0]], value) for key, value in given.items()}
     ours, _, pipe = line.partition(" | ")
     printed = io.StringIO()
-    with patch.dict(os.environ, dict(each.split("=", 1) for each in given)):
+    with patch.dict(os.environ, given):
         code = call(ours, printed, printed)
     return shell(f"{pipe or 'cat'}; exit {code}", printed.getvalue())
 
