@@ -38,7 +38,7 @@ def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     monkeypatch.setattr(grid, "misfit", lambda *_: "")
     for name in grid.names():
         several = name in ("table4", "table6")
-        found = {}
+        beside = {}
         cells = grid.load(name).cells
         seeds = sorted({cell.spec.seed for cell in cells})[:2]
         for cell in (cell for cell in cells if cell.spec.seed in seeds):
@@ -47,8 +47,8 @@ def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
             label = cell.spec.dataset.label + (f", {model.arch} {model.width}, {size}" if several else "")
             beside = lookup(cell.spec, name)
             number = beside.value if beside and not fits(model, cell.spec.base, cell.spec.method) else None
-            assert found.setdefault(f"{cell.row} | {label}", number) == number, "the same at every seed"
-        assert {key: number for key, number in found.items() if number} == BESIDE.get(name, {}), name
+            assert beside.setdefault(f"{cell.row} | {label}", number) == number, "the same at every seed"
+        assert {key: number for key, number in beside.items() if number} == BESIDE.get(name, {}), name
 
 
 def test_a_number_stands_beside_no_other_setting():

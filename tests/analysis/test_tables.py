@@ -75,8 +75,8 @@ def assert_shown(name, table, expected):
     """Compare the means of these cells."""
     numbers = build(load([REFERENCE], name), f"{name}_{table}").numbers.dropna(subset="mean")
     assert len(expected) > 9
-    found = numbers.set_index(["row", "column"])["mean"].loc[expected.index]
-    pd.testing.assert_series_equal(found, expected, check_dtype=False)
+    means = numbers.set_index(["row", "column"])["mean"].loc[expected.index]
+    pd.testing.assert_series_equal(means, expected, check_dtype=False)
 
 
 STUDIES = sorted(path.parent.name for path in REFERENCE.glob("*/LAYOUT") if "tuning" not in path.parent.name)
@@ -90,26 +90,26 @@ def test_main_tables_have_runs_whose_spec_is_the_same_but_for_the_seed(name):
     frame["row"] = [record["row"] for record in done]
     frame["spec"] = [json.dumps(record["spec"] | {"seed": 0}, sort_keys=True) for record in done]
     expected = frame.groupby(["row", "spec"])["score"].agg(["count", "mean", "std"]).reset_index("row")
-    found = build(load([REFERENCE], name)).numbers.query("n > 0")[["row", "n", "mean", "std"]]
-    found, expected = (each.sort_values(list(each), ignore_index=True) for each in (found, expected))
-    pd.testing.assert_frame_equal(found, expected.set_axis(found.columns, axis=1), check_dtype=False)
+    cells = build(load([REFERENCE], name)).numbers.query("n > 0")[["row", "n", "mean", "std"]]
+    cells, expected = (frame.sort_values(list(frame), ignore_index=True) for frame in (cells, expected))
+    pd.testing.assert_frame_equal(cells, expected.set_axis(cells.columns, axis=1), check_dtype=False)
 
 
 def test_accuracy_without_a_term_and_what_is_switched_on():
     masked, switches = [], {}
     for run in finished("convit-ablation-small"):
-        for found in run["masked"] or ():
-            share = 100 * found["layers"] / run["spec"]["model"]["gpsa_layers"]
-            masked.append((run["row"], f"no {found['term']}, {share:.0f}%", found["top1"]))
-            masked.append((run["row"], "whole", found["top1_whole"]))
+        for removal in run["masked"] or ():
+            share = 100 * removal["layers"] / run["spec"]["model"]["gpsa_layers"]
+            masked.append((run["row"], f"no {removal['term']}, {share:.0f}%", removal["top1"]))
+            masked.append((run["row"], "whole", removal["top1_whole"]))
         method = run["spec"]["method"]
         if method and method["name"] == "convit_gpsa":
             for label in ("train gating", "conv init"):
                 switches[run["row"], label] = method["params"].get(label.replace(" ", "_"), True)
     assert_shown("convit-ablation-small", "masked", means(masked))
     numbers = build(load([REFERENCE], "convit-ablation-small"), "convit-ablation-small_switches").numbers
-    found = numbers.set_index(["row", "column"])["switch"].to_dict()
-    assert {key: found[key] for key in switches} == switches
+    switched = numbers.set_index(["row", "column"])["switch"].to_dict()
+    assert {key: switched[key] for key in switches} == switches
     assert {*switches.values()} == {True, False}
 
 

@@ -197,7 +197,7 @@ def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_
 
     subsets = [subset(40, draw) for draw in range(20)]
     assert len(set(map(frozenset, subsets))) == 20
-    assert all(Counter(LABELS[list(each)]) == {0: 16, 1: 12, 2: 8, 3: 4} for each in subsets)
+    assert all(Counter(LABELS[list(drawn)]) == {0: 16, 1: 12, 2: 8, 3: 4} for drawn in subsets)
     assert len(set.union(*subsets)) == 100, "every image is drawn now and then"
     assert subset(40, 3, "fixed") == subset(40, 0, "fixed") == subset(40, 0)
     assert subset(4, 3) < subset(10, 3) < subset(40, 3) < subset(100, 3)
@@ -210,7 +210,7 @@ def test_what_is_held_out_is_the_test_split_or_the_validation_part():
         load(digits(**fields), 8, NOWHERE)
         for fields in ({}, {"val_size": 200, "evaluate_on": "val"}, {"val_size": 200})
     )
-    training, test, val = (rows(each.images) for each in (whole.train, whole.held_out, on_val.held_out))
+    training, test, val = (rows(split.images) for split in (whole.train, whole.held_out, on_val.held_out))
     assert rows(on_test.held_out.images) == test
     assert rows(on_val.train.images) == rows(on_test.train.images) == training - val
     assert (len(on_val.held_out.labels), len(on_val.train.labels), val <= training) == (200, 1437 - 200, True)

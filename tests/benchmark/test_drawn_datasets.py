@@ -38,7 +38,7 @@ def test_a_mask_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class():
     assert data.train.labels.shape == (20, SIZE, SIZE)
     assert data.held_out.labels.shape == (10, SIZE, SIZE)
     assert data.train.labels.dtype == torch.uint8
-    images, masks = (torch.from_numpy(each[:4]) for each in whole())
+    images, masks = (torch.from_numpy(tensors[:4]) for tensors in whole())
     for side in (16, 48, 64):
         source = Split(images, masks)
         places = ((torch.arange(side) + 0.5) * SIZE / side).long()

@@ -59,7 +59,7 @@ def answer(command):
     if not line.startswith(("vitinit", "python -m")) or ">" in line:
         return shell(command)
     places = {"$PWD": str(Path.cwd()), "$PATH": os.environ["PATH"]}
-    given = dict(each.split("=", 1) for each in assigned.split())  # before places with spaces stand in it
+    given = dict(assignment.split("=", 1) for assignment in assigned.split())  # before places with spaces stand in it
     given = {key: re.sub(r"\$PWD|\$PATH", lambda name: places[name[0]], value) for key, value in given.items()}
     ours, _, pipe = line.partition(" | ")
     printed = io.StringIO()

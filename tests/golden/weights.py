@@ -94,7 +94,7 @@ def states(model):
 
 def differences(model):
     """Name each case or run whose fingerprint is another."""
-    known = {name: found for name, found in GOLDEN["fingerprints"].items() if name.startswith(f"{model}: ")}
+    known = {name: fingerprint for name, fingerprint in GOLDEN["fingerprints"].items() if name.startswith(f"{model}: ")}
     lines = []
     for name, *state in states(model):
         compared = 2 if any(part in name for part in GOLDEN["loose"]) else 3

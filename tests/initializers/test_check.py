@@ -228,8 +228,8 @@ def test_what_is_ill_is_found(change, key, said):
 def assert_numbers(model, key, *expected):
     """Compare the first numbers of the warning, which have three digits or two."""
     (warning, *_) = (finding for finding in vitinit.check(model, images()).findings if finding.key == key)
-    found = [float(number) for number in re.findall(r"(?<!\w)\d+\.?\d*(?:e[+-]\d+)?", warning.what)]
-    assert found[: len(expected)] == pytest.approx(expected, rel=0.06 if key == "gradient-uneven" else 6e-3)
+    numbers = [float(number) for number in re.findall(r"(?<!\w)\d+\.?\d*(?:e[+-]\d+)?", warning.what)]
+    assert numbers[: len(expected)] == pytest.approx(expected, rel=0.06 if key == "gradient-uneven" else 6e-3)
 
 
 def test_the_numbers_of_warnings_are_those_of_plain_torch():
