@@ -99,13 +99,13 @@ def test_the_head_is_a_product_for_each_token_then_bilinear(fields):
     model, last = initialised(smallest("vit", **fields), True, 0.2), []
     model.blocks[-1].register_forward_hook(lambda _, __, output: last.append(output))
     with torch.no_grad():
-        scores_BKHW = model(IMAGES_BCHW)
+        scores_BHWK = model(IMAGES_BCHW)
         norm = model.norm if fields.get("pool") == "token" else model.fc_norm
         normed_BND = F.layer_norm(last[0], last[0].shape[-1:], norm.weight, norm.bias, norm.eps)
         logits_BNK = normed_BND[:, -((SIDE // PATCH) ** 2) :] @ model.head.weight.T + model.head.bias
         grid = logits_BNK.mT.unflatten(2, (SIDE // PATCH, SIDE // PATCH))
         expected = F.interpolate(grid, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
-    torch.testing.assert_close(scores_BKHW, expected.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(scores_BHWK, expected.permute(0, 2, 3, 1), rtol=1e-5, atol=1e-5)
 
 
 # --- models by name: timm's and anybody's, checked and counted by building them, each its own run ---
