@@ -204,7 +204,7 @@ class Study:
         names = ["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
         return pd.DataFrame(lines, columns=names)
 
-    @property
+    @cached_property
     def lower_is_better(self) -> bool:
         """True where a low score is a good one."""
         return any(registry.get(record.metric).lower_is_better for record in self.contents.done.values())

@@ -32,7 +32,7 @@ def baselines_of(study: Study) -> dict[str, str]:
     return bases
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def values_by_seed(study: Study, epoch: int = 0) -> Mapping[Key, pd.Series[float]]:
     """Return the scores of the finished runs, by row and column: after an epoch, or (0) those of the study."""
     scores = study.epochs[study.epochs["epoch"] == epoch] if epoch else study.runs

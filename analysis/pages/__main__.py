@@ -30,14 +30,14 @@ def run(
     """Write the page of each study, an index and the board, from records and templates; of one study its page alone."""
     studies = finished(results, name, None)
     folder = studies[0].folders[0]
-    texts = {study.name: page(study) for study in studies}
+    texts = {study.name: page(study, studies) for study in studies}
     pages = {frame.beside(folder / study, "") / "README.md": text for study, text in texts.items()}
     if not name:
         pages[folder / "README.md"] = render("index.md.j2", pages=texts)
         if board := board_page(studies):
             pages[folder / "board.md"] = board
         for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
-            pages[path.with_suffix("")] = render(path.name, [folder])
+            pages[path.with_suffix("")] = render(path.name, [folder], studies)
     drawn = {
         frame.beside(folder / study.name, "figures") / f"{file}.png": grid
         for study in studies

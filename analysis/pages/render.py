@@ -1,7 +1,7 @@
 """Pages from facts and templates."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -35,8 +35,12 @@ SHORT = [name for name in dir(Facts) if not name.startswith("_") and callable(ge
 """Methods of `Facts` that a template calls by their bare name."""
 
 
-def page(study: frame.Study) -> str:
+def page(study: frame.Study, others: Iterable[frame.Study] = ()) -> str:
     """Return the page of a study as Markdown: title, question, answer, and all else.
+
+    Args:
+        study: Its records.
+        others: Studies that are read already, which its template may ask for.
 
     Raises:
         VitinitError: no finished run, or a claim that the records do not bear.
@@ -50,6 +54,7 @@ def page(study: frame.Study) -> str:
         return render(
             name,
             study.folders if has_own(study) else (),
+            others,
             facts=facts,
             **{short: getattr(facts, short) for short in SHORT},
         )
@@ -84,9 +89,10 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     return shown
 
 
-def render(name: str, folders: Sequence[Path] = (), **values: object) -> str:
+def render(name: str, folders: Sequence[Path] = (), studies: Iterable[frame.Study] = (), **values: object) -> str:
     """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
-    environment = _environment(*folders)
+    environment, known = _environment(*folders), {study.name: study for study in studies}
+    values["study"] = lambda name: Facts(known.get(name) or frame.load(folders, name))
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
     text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
     return re.sub(r"\n{3,}", "\n\n", LIVE.sub(r"\1\\\2", text))
@@ -103,6 +109,5 @@ def _environment(*folders: Path) -> Environment:
         "grids": grid.names(),
         "method": method,
         "mixed_code": mixed_code,
-        "study": lambda name: Facts(frame.load(folders, name)),
     }
     return environment
