@@ -110,7 +110,7 @@ def description_of(module: nn.Module) -> Attention | str | None:
     Raises:
         VitinitError: an adapter knows it, and names what is not there.
     """
-    names, misfits = _names(type(module), same_forward=True), []
+    names, refusable, misfits = _names(type(module), same_forward=True), _names(type(module)), []
     for adapter in adapters():
         for attention in adapter.attention:
             if not names.isdisjoint(map(_text, attention.types)):
@@ -118,7 +118,7 @@ def description_of(module: nn.Module) -> Attention | str | None:
                 if not misfit:
                     return attention
                 misfits.append(f"adapter {adapter.name!r}: {misfit}")
-        for refused in _names(type(module)) & adapter.refused.keys():
+        for refused in refusable & adapter.refused.keys():
             return adapter.refused[refused]
     if misfits:
         raise VitinitError(misfits[0])

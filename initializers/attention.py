@@ -190,9 +190,8 @@ def survey(model: nn.Module) -> Survey:
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         description, class_name = description_of(module), type(module).__name__
-        linears = [inner for inner in module.modules() if isinstance(inner, nn.Linear | nn.Conv2d)]
-        widths = [inner.in_features if isinstance(inner, nn.Linear) else inner.in_channels for inner in linears]
         counts = [value for key, value in vars(module).items() if key in HEADS and isinstance(value, int)]
+        called_so = bool(ATTENTION.search(class_name))
         if description:
             known.append(name)
         if isinstance(description, Attention):
@@ -201,8 +200,11 @@ def survey(model: nn.Module) -> Survey:
             (pools if description.pools else layers).append(layer)
         elif description:
             unknown.append(f"attention {name!r} ({class_name}): {description}")
-        elif widths and (ATTENTION.search(class_name) or (counts and max(counts) <= min(widths))):
-            suspects[name] = class_name
+        elif called_so or counts:
+            linears = [inner for inner in module.modules() if isinstance(inner, nn.Linear | nn.Conv2d)]
+            widths = [inner.in_features if isinstance(inner, nn.Linear) else inner.in_channels for inner in linears]
+            if widths and (called_so or max(counts) <= min(widths)):
+                suspects[name] = class_name
     for name, class_name in suspects.items():
         inner = f"{name}.".lstrip(".")
         if not any(other != name and other.startswith(inner) for other in (*known, *suspects)):
