@@ -28,7 +28,7 @@ $(READY): $(LOCK) pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install -qq --disable-pip-version-check uv
 	@$(INSTALL) '.[benchmark,dev]'
-	@$(BIN)/vitinit plan smoke >/dev/null # keeps what it takes torch to find out
+	@$(BIN)/python -c 'from vitinit.benchmark.grids import grid; [grid.load(name) for name in grid.names()]' # keeps what takes torch
 	@echo $(CUDA) >$(VENV)/.cuda; touch $@; echo done
 $(VENV)/.with-%: $(READY)
 	@$(INSTALL) '.[benchmark,dev,$*]' && touch $@

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vitinit.initializers import plugins
 from vitinit.initializers.adapter import Adapter, Attention, TokenGrid, Type, resolve
 from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.plugins import ADAPTERS, Registry
@@ -69,6 +70,7 @@ def register(adapter: Adapter) -> Adapter:
         )
     _own.pop(adapter.name, None)
     _own[adapter.name] = adapter
+    plugins.OF_OTHERS.add(adapter.name)
     return adapter
 
 

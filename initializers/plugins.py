@@ -35,6 +35,8 @@ FOLDERS = "VITINIT_METHODS"
 """Environment variable: folders with files of one's own. `vitinit rank` sets it for the processes that it starts."""
 OWN_FILE = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
 T = TypeVar("T")
+OF_OTHERS: set[str] = set()
+"""Names registered in this process by code that is not ours."""
 
 
 @contextmanager
@@ -98,6 +100,8 @@ class Registry(Generic[T]):
             homes = f"{self.origins.get(name) or self.packages[0]} and in {where or origin}"
             raise VitinitError(f"two {self.noun}s are called {name!r}: in {homes}")
         self.known[name], self.origins[name] = entry, origin
+        if not entry.__module__.startswith("vitinit."):
+            OF_OTHERS.add(name)
         return entry
 
     def named(self, name: str) -> Callable[[Any], Any]:

@@ -25,6 +25,8 @@ _FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
 OVER = "Invalid job id specified", "already completing or completed", "already finished"
 """Complaints of scancel about jobs that have ended."""
 
+SCRIPT = "submission.sh"
+"""Name of the script of a submission, in its folder."""
 TRIES = 5
 """Number of attempts to reach the controller before a job gives up."""
 MOST_RESTARTS = 3

@@ -15,7 +15,7 @@ from typing import Any
 from submitit import SlurmExecutor
 from submitit.helpers import TorchDistributedEnvironment
 
-from vitinit.slurm.jobs import SlurmError, call, preempted_current, refusal, requeue_current, restarts
+from vitinit.slurm.jobs import SCRIPT, SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
 
 CALL = "call.pickle"
@@ -50,7 +50,7 @@ def submit(
     """
     if "%" in str(folder):
         raise SlurmError(f"{folder}: SLURM replaces what follows a % in the names of its logs; use another folder")
-    content, file = pickle.dumps((function, argument)), folder / "submission.sh"
+    content, file = pickle.dumps((function, argument)), folder / SCRIPT
     (folder / CALL).write_bytes(content)
     file.touch(0o600)  # a profile may hold keys
     file.write_text(script(profile, number, folder, name, sha256(content).hexdigest()))

@@ -332,31 +332,31 @@ def empty_model(model: BaseModelSpec) -> nn.Module:
 def fact(find_out: Callable[..., Any], *given: Any) -> Any:
     """Return what a function finds out of JSON values: once for this code and these libraries.
 
-    What lies in files and packages of others is found out anew, and all of it where torch is imported anyway.
+    What depends on code of others, in files, in installed packages or registered in this process, is found out anew.
     """
-    key, code = f"{find_out.__name__} {given!r}", _code()
-    if not code or re.search(r"\w:\w", key):
+    key, folder = f"{find_out.__name__} {given!r}", _facts()
+    if not folder or plugins.OF_OTHERS or re.search(r"\w:\w", key):
         return find_out(*given)
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    path = Path(home, "vitinit", f"facts-{code}", f"{sha256(key.encode()).hexdigest()[:16]}.json")
+    path = folder / f"{sha256(key.encode()).hexdigest()[:16]}.json"
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
     answer = find_out(*given)
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(answer).encode())
     return answer
 
 
 @cache
-def _code() -> str:
-    """Return a hash of the code and libraries that facts depend on; empty where torch or a package may tell more."""
-    if "torch" in sys.modules or any(entry_points(group=group) for group in GROUPS):
-        return ""
+def _facts() -> Path | None:
+    """Return the folder of facts by this code and these libraries; None where installed packages add to it."""
+    if entry_points().groups & {*GROUPS}:
+        return None
     digest = sha256(f"{HERE} {sys.version} {version('torch')} {version('timm')}".encode())
     # what a fit depends on; what is recorded or read, and how, is not in it
     for pattern in ("initializers/**/*", "benchmark/models/**/*", "benchmark/grids/*.py", "benchmark/*.*"):
         for file in sorted(HERE.parent.glob(pattern)):
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home, "vitinit", f"facts-{digest.hexdigest()[:16]}")

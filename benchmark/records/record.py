@@ -307,6 +307,8 @@ class RunRecord(_Outcome):
             if shares and not 0 <= min(shares) <= max(shares) <= 100:
                 raise ValueError(f"metrics of epoch {row.epoch} are no shares in percent")
             right = (row.value("top1") or 0) * images / 100
+            if row.metrics.get("top5", 100) < (row.value("top1") or 0):
+                raise ValueError(f"top5 of epoch {row.epoch} is less than top1")
             if abs(right - round(right)) > 1e-6:
                 raise ValueError(f"{on}_top1 {row.value('top1')} of epoch {row.epoch} is no share of {images} images")
         if self.correct is not None:

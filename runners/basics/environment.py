@@ -158,10 +158,13 @@ def argv() -> list[str]:
 SECRET = re.compile(
     r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)|(?<=PRIVATE KEY-----)[\w\s+/=:,\\-]+?(?=-----END|\Z)"""
     r"""|(?:(?<=cookie)|(?<=cookies))["']?\s*[=:][^\r\n]+"""
-    r"""|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?\s*[=:]\s*["']?(\w+\s+)?|\blogin\s+\S+\s+password\s+"""
+    r"""|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?[\s=:]+["']?(\w+\s+)?"""
     r"""|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|npm_|pypi-|dckr_pat_|ya29\.)(?=\S{12})"""
-    r"""|(?:password|passwd|passphrase|\bpwd|secret|credential|api[_-]?key|(?:access|auth|api|hf)[_-]?token|[?&"'-]token"""
-    r"""|-signature|[?&]sig)\w*["']?\s*[=:]\s*["']?|--[\w-]*(?:password|token|secret|key)\s+)[^\s"'@&,;]+""",
+    r"""|(?:password|passwd|passphrase|\bpass|\bpwd|secret|credential|(?:api|account|access|shared|private)[_-]?key"""
+    r"""|(?:access|auth|api|hf)[_-]?token|[?&"'-]token|-signature|[?&]sig)\w*["']?\s*[=:]\s*["']?"""
+    r"""|--[\w-]*(?:password|token|secret|key)\s+|\bsshpass\s+-p\s*|\s(?:-u|--user)\s+[^\s:]+:"""
+    r"""|(?:password|passwd|passphrase)\s+(?:is\s+)?["']?(?!(?:is|of|for|in|not|or|and|to|was|from|file|required)\b)"""
+    r"""|(?:key|token|secret|credential)s?\s+(?:is\s+)?["']?(?=[\w+/=-]{16,}(?![\w.]))(?=\S*\d))[^\s"'@&,;]+""",
     re.IGNORECASE,
 )
 """Words before a secret, and the secret."""

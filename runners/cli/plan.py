@@ -22,6 +22,7 @@ import yaml
 from vitinit.benchmark.datasets.registry import data_dir as data_folder
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.grid import HERE
@@ -150,11 +151,26 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
         raise VitinitError(f"no run of {study!r} in {results} was submitted to a cluster")
     if jobs.silence:
         raise VitinitError(f"cannot cancel jobs of {study!r}: {jobs.silence}")
-    # a folder of somebody else's may be called after any job
-    own = {name for name, folder in jobs.submissions.items() if folder.stat().st_uid == os.getuid()}
-    job_ids = [job_id for job_id, job in jobs.alive.items() if job.name in own]
+    job_ids = [job_id for job_id, job in jobs.alive.items() if submitted_here(jobs.submissions[job.name], results)]
     slurm_jobs.cancel(job_ids)
     console.print(f"cancelled {count(len(job_ids), 'job')}" if job_ids else "no job of it is left to cancel")
+    if others := sorted(jobs.alive.keys() - {*job_ids}):
+        console.print(f"left alone, as this user did not submit them from {results / study}: {', '.join(others)}")
+
+
+def submitted_here(submission: Path, results: Path) -> bool:
+    """Return True if this user submitted jobs from this very folder.
+
+    One that somebody else made, moved here or linked may be called after any job of this user's.
+    """
+    script = submission / slurm_jobs.SCRIPT
+    try:
+        entered = re.search(r"^cd (.+) \|\| exit 1$", read(script).decode(), re.MULTILINE)
+        own = script.lstat().st_uid == os.getuid()
+    except (OSError, ValueError):
+        return False
+    home = results.resolve() / submission.relative_to(results)
+    return own and entered is not None and Path(*shlex.split(entered[1])).resolve() == home / "code"
 
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}
@@ -199,10 +215,10 @@ def rank(
         if target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
-            read = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
+            others = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
             if left := [cell for cell in grid.cells if cell.run_id not in done]:
                 measured = f"about {duration(len(left) * seconds)}, one run at a time, by two steps"
-                needed = estimate(left, chain(done.values(), *read)) or measured
+                needed = estimate(left, chain(done.values(), *others)) or measured
                 console.print(f"the look at {target} seeds: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code

@@ -103,7 +103,7 @@ def carry_out(
                 on_event(claim.report(row, cell.spec.recipe.epochs))
                 tracking.epoch(row, probe)
 
-            checkpoints = Checkpoints(folder, setting.checkpoint_minutes, report)
+            checkpoints = Checkpoints(folder, setting.checkpoint_minutes, report, claim.users)
             outcome: RunRecord | FailureRecord | None
             try:
                 outcome = run(cell, setting, stop, world, checkpoints, report, on_epoch)

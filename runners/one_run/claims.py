@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
@@ -139,12 +139,15 @@ def bury(folder: Path, owner: Owner) -> None:
         os.utime(claim, (RELEASED, RELEASED))
 
 
-def progress(folder: Path) -> Progress:
-    """Return how far the run of this folder is."""
+def progress(folder: Path, users: Collection[int] | None = None) -> Progress:
+    """Return how far the run of this folder is, as far as it was written by one of these users; None: by anyone."""
+    path = folder / PROGRESS
     try:
-        return Progress.model_validate_json(read(folder / PROGRESS))
+        if users is None or path.lstat().st_uid in users:
+            return Progress.model_validate_json(read(path))
     except (OSError, ValidationError):
-        return Progress()
+        pass
+    return Progress()
 
 
 def described(folder: Path, owner: Owner) -> str:
@@ -173,7 +176,9 @@ class Claim:
 
     def __init__(self, path: Path, content: bytes) -> None:
         self.path, self._content = path, content
-        self.progress = self._told = progress(path.parent)
+        self.users = {path.lstat().st_uid, 0}
+        """This user, by the number that the file system shows, and root. The run goes on from files of no other."""
+        self.progress = self._told = progress(path.parent, self.users)
         self._written = -PROGRESS_S
 
     def lost(self) -> bool:
@@ -283,10 +288,10 @@ def take(folder: Path, source: str = "") -> Claim:
             before = _last(folder)
             if other := live(folder):
                 raise Taken(f"being run by {described(folder, other)}")
-            claim = Claim(folder / CLAIM.format(_number(before) + 1 if before else 1), content)
+            path = folder / CLAIM.format(_number(before) + 1 if before else 1)
             file.write_bytes(content)
-            _link(file, claim.path)
-            return claim
+            _link(file, path)
+            return Claim(path, content)
         except (FileNotFoundError, FileExistsError):  # another was faster, or has finished the run
             pass
         except OSError as error:

@@ -7,7 +7,7 @@ damaged one is known as such, and the one before it is used. They are data: noth
 import hashlib
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from stat import S_ISREG
@@ -31,11 +31,14 @@ class Checkpoints:
     Args:
         folder: where they are; it exists.
         minutes: how often to save; 0 is after every step. Where saving is slow it takes a hundredth of the time.
-        report: told, in one line, about a damaged file and about a save that failed. Neither ends the run.
+        report: told, in one line, about a file that is passed over and about a save that failed. Neither ends the run.
+        users: whose files are used; anyone else who can write there may have made up the numbers. None: all.
     """
 
-    def __init__(self, folder: Path, minutes: float, report: Callable[[str], None]) -> None:
-        self.folder, self.minutes, self.report = folder, minutes, report
+    def __init__(
+        self, folder: Path, minutes: float, report: Callable[[str], None], users: Collection[int] | None = None
+    ) -> None:
+        self.folder, self.minutes, self.report, self.users = folder, minutes, report, users
         self._saved_at, self._took = time.monotonic(), 0.0
         self._good: Path | None = None
         for path in folder.glob(".step-*.tmp"):  # of savers that were killed
@@ -49,6 +52,9 @@ class Checkpoints:
             MemoryError: there is none to read it.
         """
         for path in reversed(self._files()):
+            if self.users is not None and path.lstat().st_uid not in self.users:
+                self.report(f"checkpoint {path} is passed over: another user wrote it, who alone goes on from it")
+                continue
             self._good = path
             try:
                 with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound

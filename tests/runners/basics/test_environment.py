@@ -149,6 +149,12 @@ def test_fp32_is_ieee_on_a_gpu_and_tf32_a_precision_of_its_own():
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE+/=\n", "-----BEGIN RSA PRIVATE KEY-----…"),
         (r"C:\Users\me\data\x.png, \\server\me\x.png", "…/x.png, …/x.png"),
         ("error:/home/me/x.py, file:///home/me/data/x.png", "error:…/x.py, file://…/data/x.png"),
+        ("login failed: password hunter2", "login failed: password …"),
+        ("curl -u me:x https://a.b; api key 0f1e2d3c4b5a69788796", "curl -u me:… https://a.b; api key …"),
+        (
+            "invalid password for me: key blocks.10.attention.qkv.weight",
+            "invalid password for me: key blocks.10.attention.qkv.weight",
+        ),
         ("basic bases of 3 tokens: cls_token = token / 2", "basic bases of 3 tokens: cls_token = token / 2"),
     ],
 )

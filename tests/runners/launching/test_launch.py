@@ -269,14 +269,30 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
 
 
-def test_a_job_that_a_folder_of_another_user_names_is_not_cancelled(vitinit, tmp_path, cluster_says, monkeypatch):
-    hand_out(tmp_path, "aaaaaa", [], "7_0")
+def test_only_jobs_that_this_user_submitted_from_this_folder_are_cancelled(
+    vitinit, tmp_path, cluster_says, monkeypatch
+):
+    """A folder that somebody else made, moved or linked may be called after any job of this user's."""
+    here, elsewhere = (hand_out(tmp_path / name, "aaaaaa", [], "7_0") for name in ("here", "elsewhere"))
+    for folder in (here, elsewhere):
+        (folder / "submission.sh").write_text(submit.script(Profile(), 1, folder, "study-aaaaaa"))
+    linked = tmp_path / "linked/study/jobs" / here.name
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(here)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "elsewhere/study").rename(tmp_path / "moved/study")
     cluster_says(squeue="echo '7_0|RUNNING|node1|study-aaaaaa|None'", scancel=f'echo "$@" >> {tmp_path}/cancelled')
-    cancel = ("slurm", "cancel", "study", "--results", str(tmp_path))
+
+    def cancelled(results):
+        return vitinit("slurm", "cancel", "study", "--results", str(tmp_path / results))[1]
+
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: -1)
-        assert "no job of it is left" in vitinit(*cancel)[1]
-    assert "cancelled 1 job" in vitinit(*cancel)[1]
+        assert "no job of it is left" in cancelled("here")
+    for results in ("linked", "moved"):
+        assert cancelled(results).endswith(": 7_0\n")
+    assert not (tmp_path / "cancelled").exists()
+    assert "cancelled 1 job" in cancelled("here")
     assert (tmp_path / "cancelled").read_text() == "7_0\n"
 
 

@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from vitinit.initializers.errors import VitinitError
+from vitinit.runners.basics.setting import Stop
+from vitinit.runners.one_run import claims
 from vitinit.runners.training import checkpoint
 from vitinit.runners.training.checkpoint import Checkpoints
 
@@ -116,6 +118,16 @@ def test_code_in_a_checkpoint_is_refused_not_run(checkpoints, tmp_path, reports,
         assert steps(checkpoints) == []
         assert not (tmp_path / "executed").exists()
     assert len(reports) == 2
+
+
+def test_a_checkpoint_of_another_user_is_passed_over(checkpoints, tmp_path, reports):
+    checkpoints.save(state(1), 1)
+    with claims.held(tmp_path / "run", Stop()) as claim:
+        assert claim.users == {0, os.getuid()}
+    assert steps(Checkpoints(tmp_path, 5.0, reports.append, claim.users)) == [1]
+    assert reports == []
+    assert steps(Checkpoints(tmp_path, 5.0, reports.append, {os.getuid() + 1})) == []
+    assert "another user wrote it" in reports[0]
 
 
 def test_saving_takes_a_hundredth_of_the_time(tmp_path, monkeypatch):
