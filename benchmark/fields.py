@@ -11,6 +11,7 @@ from vitinit.initializers.errors import explain
 
 # Strict, so that `true` is no 1. Bounded, so that what is computed with a number holds it: of floats, float32.
 Count = Annotated[int, Field(strict=True, gt=0, le=10**12)]
+Size = Annotated[int, Field(strict=True, gt=0, le=10_000)]
 WholeNumber = Annotated[int, Field(strict=True, ge=0, le=10**12)]
 Positive = Annotated[float, Field(strict=True, gt=0, le=1e30)]
 NotNegative = Annotated[float, Field(strict=True, ge=0, le=1e30)]
@@ -61,7 +62,7 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_folder_name(text: str) -> bool:
-    """Return True if a name may become a folder."""
+    """Return True if a name may become a folder: by pydantic, to which ² is no letter."""
     try:
         TypeAdapter(FolderName).validate_python(text)
     except ValidationError:

@@ -30,8 +30,8 @@ GIVEN, DRAWN = 16, 8
 """Images that are looked at: of those given, and random ones where none are."""
 SIDE = 224
 """Side of random images where no module of the model gives one."""
-ABOVE_CHANCE = 0.5
-"""Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
+ABOVE_CHANCE = 1.0
+"""Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1.4."""
 MASKED = 1e-26
 """Weights below it, such as those that Swin masks by -100, are left out of a row."""
 SATURATED = 0.99
@@ -85,7 +85,7 @@ class Check:
     """Images that the measurement used, in words."""
     classes: int
     loss: float
-    """Cross-entropy at the start."""
+    """Cross-entropy at the start, mean over all labels."""
     findings: tuple[Finding, ...]
 
     @property
@@ -131,6 +131,8 @@ class Logits(NamedTuple):
     """True where all images have the same."""
     twice: bool
     """True where rows are distributions already."""
+    rows: bool
+    """True where it is over each row, False where over another dimension."""
 
 
 def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | None = None) -> Check:
@@ -167,7 +169,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         logits, tokens, softmaxes = _watched(_of_batch_statistics(copied), images_BCHW)
         classes, heads = logits.shape[1], classifiers(copied)
         labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
-        loss = float(F.cross_entropy(logits, labels_B))
+        loss = float(F.cross_entropy(logits, torch.full_like(logits, 1 / classes)))
         warnings = [*_tensors(copied, heads, meant), *_norms(copied), *_streams(tokens)]
         if heads or not math.isfinite(loss):
             warnings += _loss(logits, loss)
@@ -276,13 +278,14 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
         current = "model"
 
     def see(logits: Tensor, attention: Tensor, dim: int) -> None:
-        if dim == -1 and logits.ndim > 2 and logits.shape[-1] > 1:
+        square = logits.shape[-1] == logits.shape[-2:][0]
+        if logits.ndim > 2 and logits.shape[-1] > 1 and (dim == -1 or square):
             rows = logits.float().masked_fill(attention < MASKED, torch.nan)
             std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
             on_one_key = float(attention.amax(-1).mean()) > SATURATED
             largest = math.inf if on_one_key else float(std.mean(-1).mean(0).max())
             by_place = torch.equal(logits[0], logits[-1])
-            softmaxes.append(Logits(current, logits.shape[-1], largest, by_place, _distributions(logits)))
+            softmaxes.append(Logits(current, logits.shape[-1], largest, by_place, _distributions(logits), dim == -1))
 
     for block in chain.from_iterable(_rows(model)):
         module = model.get_submodule(block)
@@ -392,11 +395,13 @@ def _loss(logits: Tensor, loss: float) -> Warnings:
 
 def _attention(softmaxes: list[Logits], meant: dict[str, Meant]) -> Warnings:
     set_by_method = [name for name, mark in meant.items() if mark.attention]
-    for block, keys, std, by_place, twice in softmaxes:
+    for block, keys, std, by_place, twice, rows in softmaxes:
         if any(name.startswith(f"{block}.") or block == "model" for name in set_by_method):
             continue
         limit = math.sqrt(2 * math.log(keys))
-        if twice:
+        if not rows:
+            yield "softmax-axis", block, f"it is not over the {keys} keys of a query, but over another dimension"
+        elif twice:
             yield "softmax-twice", block, "its logits are a softmax already: rows of positive numbers with sum 1"
         elif std > limit and not by_place:
             what = f"standard deviation of a row of logits {std:.3g}, above sqrt(2 ln {keys}) = {limit:.3g}"

@@ -19,7 +19,7 @@ from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.registry import Initializer, Job, build_named, names
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import MEANT, Meant, differs, fingerprint, named_tensors, scratch, write
-from vitinit.initializers.whole_model import classifiers
+from vitinit.initializers.whole_model import Convolution, classifiers
 
 Asked = str | Mapping[str, Any] | Initializer
 """A base or a method: its name, a mapping with `name` and parameters, or an instance."""
@@ -169,21 +169,22 @@ def initialize(
             for name, parameter in model.named_parameters()
             if parameter.requires_grad and not after[name].requires_grad
         )
+        own = named_tensors(model)
         changes = tuple(
             Change(name, tuple(before.shape), _norm(before), _norm(after[name]))
-            for name, before in named_tensors(model).items()
+            for name, before in own.items()
             if differs(before, after[name])
         )
-        queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
+        weights = [change.name for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
         heads = {f"{name}.weight" for name in classifiers(copied)}
+        if zeros := [name for name in weights if name not in heads and _began_at_0(own[name], after[name])]:
+            remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
+        queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         # matrices of zeros learn, as at the end of branches
         cleared = [change for change in changes if len(change.shape) in (0, 1, 3) and not change.after]
         if any(not re.search("bias$|token", change.name) for change in cleared) and constant(copied):
             remarks.append("what the classifier is given does not depend on the image: look at norms and scales of 0")
         written = write(model, copied)
-    weights = [change for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
-    if zeros := [change.name for change in weights if change.before == 0 and change.name not in heads]:
-        remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
     by_method = queries_and_keys.intersection(changed[-1] if "method" in by_kind else ())
     for name in written.keys() & {*untrained, *chain.from_iterable(changed)}:
         MEANT.setdefault(model, {})[name] = Meant(written[name], name in by_method, name in untrained)
@@ -205,6 +206,13 @@ def initialize(
     )
 
 
+def _began_at_0(before: Tensor, after: Tensor) -> bool:
+    """Return True if a tensor, or a row or column of a matrix, was 0 and is no longer: of fused ones a part may be."""
+    old, new = (tensor.detach().flatten(1) != 0 if tensor.ndim > 1 else tensor != 0 for tensor in (before, after))
+    dims = {0: (), 1: (0,), 2: (0, 1)}.get(before.ndim, (1,))
+    return any(bool((new.any(dim) & ~old.any(dim)).any()) for dim in dims)
+
+
 def _norm(tensor: Tensor) -> float:
     """Return the Frobenius norm, row by row, for a float32 sum of millions of squares loses digits."""
     numbers = tensor.detach()
@@ -213,33 +221,48 @@ def _norm(tensor: Tensor) -> float:
 
 
 def _refuse_twins(model: nn.Module) -> None:
-    """Refuse a model with two equal modules: two matrices at least, of more than one number.
+    """Refuse a model with two equal modules: two matrices at least, of more than one number, rounded to one type.
 
-    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but models of a known family may not;
-    and modules may that `initialize` made equal.
+    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but towers may not, nor models of a
+    known family; and modules may that `initialize` made equal.
     """
     homes = [family.path for family in families(model)]
     matrices = {
-        name: fingerprint(parameter)
+        name: parameter.detach()
         for name, parameter in model.named_parameters()
         if parameter.ndim > 1 and parameter.is_floating_point() and parameter.numel()
         if parameter.min() < parameter.max()
     }
-    meant = {name for name, mark in MEANT.get(model, {}).items() if matrices.get(name) == mark.fingerprint}
+    marks = MEANT.get(model, {})
+    meant = {name for name in matrices if name in marks and marks[name].fingerprint == fingerprint(matrices[name])}
+    for dtype in sorted({matrix.dtype for matrix in matrices.values()}, key=lambda dtype: -torch.finfo(dtype).bits):
+        matrices = {name: matrix.to(dtype) for name, matrix in matrices.items()}
+    prints = {name: fingerprint(matrix) for name, matrix in matrices.items()}
 
     def place(path: str) -> tuple[str, str]:
         return next((home for home in homes if f"{path}.".startswith(f"{home}.")), ""), re.sub(r"\d+", "*", path)
 
     first: dict[Any, tuple[str, list[str]]] = {}
-    for path, _ in model.named_modules():
-        names = [name for name in matrices if name.startswith(f"{path}.".lstrip("."))]
-        twin, others = first.setdefault(tuple(matrices[name] for name in names), (path, names))
+    for path, module in model.named_modules():
+        names = [name for name in prints if name.startswith(f"{path}.".lstrip("."))]
+        twin, others = first.setdefault(tuple(prints[name] for name in names), (path, names))
         inside = f"{path}.".startswith(f"{twin}.".lstrip("."))
-        if len(names) > 1 and not inside and place(path) != place(twin) and not meant.issuperset(names + others):
+        if len(names) < 2 or inside or meant.issuperset(names + others):
+            continue
+        if place(path) != place(twin) or _tower(module):
             raise VitinitError(
                 f"{type(model).__name__} holds equal parts ({twin!r}, {path!r}), as student and teacher: initialise "
                 "one of them, then copy it"
             )
+
+
+def _tower(module: nn.Module) -> bool:
+    """Return True for what is no block in a row: it takes images, changes the width, or has attention twice."""
+    layers = [inner for inner in module.modules() if isinstance(inner, nn.Linear | Convolution)]
+    given = [layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels for layer in layers]
+    returned = [len(layer.weight) for layer in layers]
+    changes = bool(layers) and (given[0] < 5 or given[0] not in returned or returned[-1] not in given)
+    return changes or len(survey(module).layers) > 1
 
 
 def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[str, Any]) -> Initializer:
@@ -271,7 +294,7 @@ def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int],
             numbers = torch.randperm(len(batch), generator=stream(seed, "init/images"))[:count]
         else:  # all, and all equally often: what is measured on them is what it is on the batch
             numbers = torch.arange(len(batch)).repeat(math.ceil(count / len(batch)))
-        chosen_BCHW = batch[numbers].to(next(model.parameters()))
+        chosen_BCHW = batch[numbers].float().to(next(model.parameters()).device)
         if not chosen_BCHW.min() < chosen_BCHW.max():
             raise VitinitError("batch is one number everywhere, or NaN: give images that differ")
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, parts
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, doubles, parts
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
@@ -39,7 +39,7 @@ class Folder(Dataset):
     def open(self, spec: DatasetSpec, data_dir: Path) -> Opened:
         """Either layout; without `test`, `val` is the test split; without `train`, a fifth of each class is."""
         train, test, classes = both(spec.root)
-        return split(*train), split(*test), classes, None
+        return Opened(split(*train), split(*test), classes)
 
     def own_files(self, spec: DatasetSpec) -> dict[str, Any]:
         """Stamp of the images, and number of the other files by the ending of their names; empty where it is gone."""
@@ -90,22 +90,22 @@ def split(files: np.ndarray, labels: np.ndarray) -> Split:
     return encoded(torch.from_numpy(labels), lambda number: read(files[number], links=True), lambda n: str(files[n]))
 
 
-def in_both(spec: DatasetSpec) -> int:
-    """Number of images of the split that accuracy is measured on that are trained on, too, byte for byte.
+def doubled(spec: DatasetSpec) -> list[str]:
+    """Return lines on images that are there more than once, byte for byte.
 
     All images that may be trained on count, whatever `train_size`.
     """
-    (train, labels), (test, _), classes = both(spec.root)
+    (train, labels), test, classes = both(spec.root)
     whole = spec.model_copy(update={"train_size": None, "train_draw": "fixed"})
-    chosen, val = (train[numbers] for numbers in parts(labels, whole, len(classes), 0))
-    listed = [chosen, val if spec.evaluate_on == "val" else test]
-    sizes = [{file.stat().st_size for file in files} for files in listed]
-    # nobody reads a file whose size no other has
-    trained, measured = (
-        [hash(read(file, links=True)) for file in files if file.stat().st_size in sizes[0] & sizes[1]]
-        for files in listed
-    )
-    return int(np.isin(measured, trained).sum())
+    chosen, val = ((train[numbers], labels[numbers]) for numbers in parts(labels, whole, len(classes), 0))
+    splits = [chosen, val if spec.evaluate_on == "val" else test]
+    sizes = Counter(file.stat().st_size for files, _ in splits for file in files)
+
+    def content(file: Path) -> int:
+        # nobody reads a file whose size no other has
+        return hash(read(file, links=True) if sizes[file.stat().st_size] > 1 else file)
+
+    return doubles(*([(content(file), label) for file, label in zip(*split, strict=True)] for split in splits))
 
 
 def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:
@@ -169,7 +169,7 @@ class ImageNet(Dataset):
         train, test, classes = both(data_dir / self.name)
         # of a million files nobody reads the contents at each start
         first, second = (replace(split(*listed), digest=Split.digest) for listed in (train, test))
-        return first, second, classes, self.statistics
+        return Opened(first, second, classes, self.statistics)
 
 
 IMAGENET = ImageNet(

@@ -15,17 +15,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError, os_errors
+from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.initializers.plugins import DATASETS, Registry
 
 if TYPE_CHECKING:
-    from vitinit.benchmark.image_files.arrays import Data, Sources, Split, Statistics
+    from vitinit.benchmark.image_files.arrays import Data, Split, Statistics
 
 Arrays = tuple[np.ndarray, np.ndarray]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
@@ -34,8 +34,18 @@ Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of 
 
 IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's channels, which are customary for photographs."""
-Opened = tuple["Split", "Split", tuple[str, ...], "Statistics | None"]
-"""Training and test split, the classes, and the statistics, or None where decoding has to tell."""
+
+
+class Opened(NamedTuple):
+    """A dataset of which no image is decoded."""
+
+    train: Split
+    """The whole training split."""
+    test: Split
+    classes: tuple[str, ...]
+    """Class names in the order of the labels."""
+    statistics: Statistics | None = None
+    """None where the whole training split, decoded, has to tell."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -122,31 +132,22 @@ class Dataset(ABC):
             VitinitError: A file is not what it must be. An OSError becomes one.
         """
 
-    def sources(self, spec: DatasetSpec, data_dir: Path, draw: int = 0) -> Sources:
-        """Open it, find the images that a spec asks for, and decode none.
-
-        Args:
-            spec: How much of its training split.
-            data_dir: Where the files of datasets are that are downloaded.
-            draw: Which subset, where the spec redraws it by seed.
+    def opened(self, spec: DatasetSpec, data_dir: Path) -> Opened:
+        """Open it, if it is what it must be.
 
         Raises:
-            VitinitError: It is not here or damaged, or not what the spec asks for.
+            VitinitError: It is not here or damaged, or not what it declares.
         """
-        import torch
-
-        from vitinit.benchmark.image_files.arrays import Sources
-
         try:
             if reason := self.unavailable(spec, data_dir):
                 raise VitinitError(reason)
-            train, test, classes, statistics = self.open(spec, data_dir)
+            opened = self.open(spec, data_dir)
         except OSError as error:
             raise VitinitError(f"dataset {spec.label}: {error}") from error
-        numbers = len(train.labels), len(test.labels)
-        if len(classes) < 2 or 0 in numbers:
+        numbers, classes = (len(opened.train.labels), len(opened.test.labels)), len(opened.classes)
+        if classes < 2 or 0 in numbers:
             raise VitinitError(
-                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {len(classes)} classes; "
+                f"dataset {spec.label}: {numbers[0]} training and {numbers[1]} test images of {classes} classes; "
                 "some of each, and at least 2 classes, are needed"
             )
         if self.images and self.images != numbers:
@@ -154,8 +155,7 @@ class Dataset(ABC):
                 f"{spec.label} in {data_dir} has {numbers[0]:,} training and {numbers[1]:,} test images, and not "
                 f"{self.images[0]:,} and {self.images[1]:,}{self.mend}"
             )
-        chosen, val = map(torch.from_numpy, parts(train.labels.numpy(), spec, len(classes), draw))
-        return Sources(train, test, classes, statistics, chosen, val)
+        return opened
 
     def training_images(self, spec: DatasetSpec) -> int | None:
         """Return the number of training images; None where only the files tell.
@@ -202,7 +202,7 @@ class InMemory(Dataset):
             values = torch.from_numpy(np.ascontiguousarray(labels, np.uint8 if self.dense else np.int64))
             splits.append(Split(torch.from_numpy(np.ascontiguousarray(images)), values))
         train, test = splits
-        return train, test, classes, self.statistics or statistics(train, side)
+        return Opened(train, test, classes, self.statistics or statistics(train, side))
 
 
 REGISTRY: Registry[Dataset] = Registry(
@@ -259,12 +259,13 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, crop
         VitinitError: The dataset is unknown, missing or damaged, a folder is not laid out as it must be, an image
             cannot be used, or `train_size` and `val_size` do not fit the training split.
     """
-    from vitinit.benchmark.image_files.arrays import opened
+    from vitinit.benchmark.image_files.arrays import split_up
 
     dataset = get(spec.name)
-    sources = dataset.sources(spec, data_dir, draw)
+    opened = dataset.opened(spec, data_dir)
+    numbers = parts(opened.train.labels.numpy(), spec, len(opened.classes), draw)
     with os_errors(f"dataset {spec.label}"):
-        return opened(sources, image_size, spec.evaluate_on == "test", not (cropped or dataset.streamed))
+        return split_up(opened, numbers, spec.evaluate_on == "test", image_size, not (cropped or dataset.streamed))
 
 
 def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
@@ -274,7 +275,7 @@ def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
         held_out = spec.val_size if spec.evaluate_on == "val" else dataset.images[1]
         images = (dataset.training_images(spec) or 0) + (held_out or 0)
     else:  # the whole training split is decoded, whatever the subset
-        opened = dataset.sources(spec, data_dir)
+        opened = dataset.opened(spec, data_dir)
         images = len(opened.train.labels) + len(opened.test.labels)
     return images * (4 if dataset.dense else 3) * image_size**2
 
@@ -367,6 +368,16 @@ def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np
         members = np.flatnonzero(labels == label)
         position[members] = random.permutation(len(members)) / len(members)
     return np.sort(np.argsort(position, kind="stable")[:size])
+
+
+def doubles(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
+    """Return lines on images that are there more than once; each is a hash of its content, and its label."""
+    contents = {content for content, _ in trained}
+    shared = len([content for content, _ in held_out if content in contents])
+    labelled = {*trained, *held_out}
+    twice = len(labelled) - len({content for content, _ in labelled})
+    lines = [f"{shared} of the {len(held_out)} held-out images are trained on, too"] if shared else []
+    return [*lines, f"{count(twice, 'image')} under two labels"] if twice else lines
 
 
 def a_fifth(labels: np.ndarray, classes: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

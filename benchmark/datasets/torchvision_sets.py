@@ -65,7 +65,7 @@ class TorchvisionSet(Dataset):
                 test = _joined([self._torchvision(data_dir, arguments) for arguments in self.test])
             else:
                 train, test = train.a_fifth_held_out(classes)
-        return train, test, classes, self.statistics
+        return Opened(train, test, classes, self.statistics)
 
     def _torchvision(self, root: Path, arguments: dict[str, Any], download: bool = False) -> Any:
         import torchvision.datasets
@@ -91,7 +91,7 @@ def _joined(splits: list[Any]) -> Split:
 
     def read(path: Path) -> Any:
         with imported(f"cannot use the image {path}", VitinitError):
-            return read_image(path)
+            return read_image(path, first=True)
 
     for split in splits:
         split.loader = read

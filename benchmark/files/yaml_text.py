@@ -70,14 +70,9 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
             if seen + len(nodes) > MOST:
                 raise ValueError(f"holds more than {MOST:,} values, each alias counted as what it stands for")
         loaded = loader.construct_document(root) if root else None
-    except yaml.YAMLError as error:
+    # a date that is none, PyYAML's own for a tag like !!int "", and what is nested too deeply
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise VitinitError(f"{path} is not YAML: {error}") from None
-    except ValueError as error:  # a number or a date that is none
-        raise VitinitError(f"{path}: {error}") from None
-    except (LookupError, AttributeError) as error:  # of PyYAML's own, as for !!int ""
-        raise VitinitError(f"{path}: a value is not what its tag says: {error}") from None
-    except RecursionError:
-        raise VitinitError(f"{path}: nested too deeply") from None
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded

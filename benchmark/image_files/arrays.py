@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitinit.benchmark.datasets.registry import a_fifth
+from vitinit.benchmark.datasets.registry import Opened, a_fifth, doubles
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import imported
 
@@ -25,6 +26,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
 BEHIND = (255, 255, 255)
 """Colour, white, on which a transparent image lies."""
+DEEP = re.compile(r";16[BLN]|'ppm.*\d{4}\)\)")
+"""Channels of 16 bits, and a PPM whose white is 1000 or more, in PIL's plan of decoding (`tile`)."""
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""
 
@@ -129,27 +132,6 @@ def encoded(labels: Tensor, content: Callable[[int], bytes], name: Callable[[int
 
 
 @dataclass(frozen=True)
-class Sources:
-    """A dataset that is opened, and of which no image is decoded.
-
-    Attributes:
-        train: The whole training split.
-        test: The test split.
-        classes: The class names in the order of the labels.
-        statistics: None where the whole training split, decoded, has to tell.
-        chosen: Numbers of the training images that the spec asks for, ascending.
-        val: Numbers of the training images that the spec holds out for validation, ascending.
-    """
-
-    train: Split
-    test: Split
-    classes: tuple[str, ...]
-    statistics: Statistics | None
-    chosen: Tensor
-    val: Tensor
-
-
-@dataclass(frozen=True)
 class Data:
     """A dataset opened for training.
 
@@ -176,32 +158,36 @@ class Data:
     file: Path | None = None
     jpegs: bool = False
 
-    def in_both(self) -> int:
-        """Count the held-out images that are trained on, too, pixel for pixel or byte for byte."""
-        splits = self.train, self.held_out
-        trained, held_out = ([hash(split.content(n)) for n in range(len(split.labels))] for split in splits)
-        return int(np.isin(held_out, trained).sum())
+    def doubles(self) -> list[str]:
+        """Return lines on images that are there more than once, pixel for pixel or byte for byte."""
+        trained, held_out = (
+            [(hash(split.content(n)), hash(label.numpy().tobytes())) for n, label in enumerate(split.labels)]
+            for split in (self.train, self.held_out)
+        )
+        return doubles(trained, held_out)
 
 
-def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:
+def split_up(dataset: Opened, numbers: Iterable[np.ndarray], on_test: bool, size: int, decode: bool) -> Data:
     """Return the training split and the one that accuracy is measured on: the test split, or else the validation part.
 
     Args:
-        sources: the dataset.
-        size: side of the images, in pixels.
+        dataset: all of it.
+        numbers: of the training images that are trained on, and that are held out for validation.
         on_test: accuracy is measured on the test split.
+        size: side of the images, in pixels.
         decode: all images are decoded at this size. Otherwise they are cropped in their own size, anew in each epoch;
             where the statistics are not known all are decoded once, so that a damaged one stops a run at its start.
     """
-    train = sources.train
-    if sources.statistics is None:
+    train, known = dataset.train, dataset.statistics
+    if known is None:
         if decode:
             train = Split(train.sized(size), train.labels)
         else:
-            statistics(sources.test, size)
-    mean, std = sources.statistics or statistics(train, size)
+            statistics(dataset.test, size)
+    mean, std = known or statistics(train, size)
     splits, checksum = [], hashlib.sha256()
-    for split in (train.part(sources.chosen), sources.test if on_test else train.part(sources.val)):
+    chosen, val = (train.part(torch.from_numpy(part)) for part in numbers)
+    for split in (chosen, dataset.test if on_test else val):
         if decode:
             images = split.sized(size)
             checksum.update(images.numpy().data)
@@ -213,7 +199,7 @@ def opened(sources: Sources, size: int, on_test: bool, decode: bool) -> Data:
         checksum.update(split.labels.numpy().data)
         splits.append(split)
     first, second = splits
-    return Data(first, second, sources.classes, mean, std, checksum.hexdigest(), size)
+    return Data(first, second, dataset.classes, mean, std, checksum.hexdigest(), size)
 
 
 def statistics(split: Split, size: int) -> Statistics:
@@ -235,8 +221,12 @@ def statistics(split: Split, size: int) -> Statistics:
 # --- image files ---
 
 
-def read_image(source: Path | IO[bytes]) -> Image.Image:
+def read_image(source: Path | IO[bytes], first: bool = False) -> Image.Image:
     """Decode an image: RGB, upright as its EXIF data say, what is transparent lying on white.
+
+    Args:
+        source: the file, or its content.
+        first: of several frames or pages take the first.
 
     Raises:
         VitinitError: it is no such image, or has more than 8 bits a channel. PIL raises errors of many types besides.
@@ -249,9 +239,12 @@ def read_image(source: Path | IO[bytes]) -> Image.Image:
     with opened:
         if Image.MAX_IMAGE_PIXELS and opened.width * opened.height > Image.MAX_IMAGE_PIXELS:
             raise VitinitError(f"{opened.width} x {opened.height} pixels: too many to be decoded")
-        # PIL clips deeper pixels at 255 instead of scaling them: an almost white image.
-        if opened.mode[0] in "IF":
+        # PIL clips deeper grey pixels at 255 instead of scaling them, and cuts deeper colours
+        if opened.mode[0] in "IF" or DEEP.search(str(opened.tile)):
             raise VitinitError(f"more than 8 bits a channel (mode {opened.mode})")
+        # a photograph of some telephones is followed by previews of it (MPO)
+        if not first and getattr(opened, "is_animated", False) and opened.format != "MPO":
+            raise VitinitError("several frames or pages, of which the first alone would be read")
         image = ImageOps.exif_transpose(opened)
         if image.has_transparency_data:
             image = image.convert("RGBA")

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitinit.benchmark.datasets.registry import get
+from vitinit.benchmark.datasets.registry import get, parts
 from vitinit.benchmark.fields import Count, Frozen, Sha256, WholeNumber
 from vitinit.benchmark.files.atomic import sync_folder
 from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split, statistics
@@ -146,14 +146,15 @@ def prepare_beton(
         VitinitError: FFCV is not installed, the dataset cannot be used, it is prepared already, or the disk is
             full.
     """
-    opened, folder = get(spec.name).sources(spec, data_dir), prepared_folder(spec, image_size, data_dir)
+    opened, folder = get(spec.name).opened(spec, data_dir), prepared_folder(spec, image_size, data_dir)
     if opened.train.labels.ndim > 1:
         raise VitinitError(f"{spec.label} has masks, which FFCV does not read; --loader resident does")
     if (folder / MANIFEST).is_file():
         raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    splits, checksum = (opened.train.part(opened.chosen), opened.test), hashlib.sha256()
+    chosen, _ = parts(opened.train.labels.numpy(), spec, len(opened.classes), 0)
+    splits, checksum = (opened.train.part(torch.from_numpy(chosen)), opened.test), hashlib.sha256()
     labels = torch.cat([split.labels for split in splits]).tolist()
     stamp = get(spec.name).own_files(spec).get("stamp")
     mean, std = opened.statistics or statistics(opened.train, image_size or STATISTICS_SIZE)
@@ -191,7 +192,7 @@ def prepare_beton(
                 checksum=checksum.hexdigest(),
                 stamp=stamp,
                 labels=labels,
-                train=len(opened.chosen),
+                train=len(chosen),
                 size=(scratch / BETON).stat().st_size,
             )
             write_model(scratch / MANIFEST, manifest)

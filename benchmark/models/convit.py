@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import model_validator
 
-from vitinit.benchmark.fields import Count
+from vitinit.benchmark.fields import Size
 from vitinit.benchmark.models.registry import PRESETS
 from vitinit.benchmark.models.vit import Transformer, tokens_in_memory_order
 
@@ -27,7 +27,7 @@ class ConViT(Transformer):
     usual_qkv_bias = False
 
     arch: Literal["convit"] = "convit"
-    gpsa_layers: Count
+    gpsa_layers: Size
     """Number of blocks with GPSA, counted from the input."""
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from vitinit.benchmark.fields import Count, Rate
+from vitinit.benchmark.fields import Rate, Size
 from vitinit.benchmark.models.registry import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class ConvMixer(ModelSpec):
 
     arch: Literal["convmixer"] = "convmixer"
     drop_rate: Rate = 0.0
-    kernel_size: Count
+    kernel_size: Size
     """Side f of the f x f spatial filters. Zeros around the image keep its size; with an even f there is one more of
     them below and to the right than above and to the left."""
 

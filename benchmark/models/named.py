@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -20,6 +21,8 @@ from vitinit.initializers.errors import VitinitError
 if TYPE_CHECKING:
     from torch import nn
 
+MOST_LAYERS = 10_000
+"""Layers of a model: a million of them take days to plan."""
 SIZES = ("img_size", "image_size")
 """Names that libraries have for the side of the images."""
 NOT_HERE = (
@@ -64,12 +67,17 @@ class NamedModel(BaseModelSpec):
         return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": args}
 
     @model_validator(mode="after")
-    def _fetches_nothing(self) -> NamedModel:
-        for name in self.args:
+    def _fetches_nothing_and_has_layers(self) -> NamedModel:
+        for name, value in self.args.items():
+            why = ""
             if name in NOT_HERE.split() or name.startswith("pretrained"):
-                raise ValueError(
-                    f"{self.key} {getattr(self, self.key)}: {name} is not for a grid or a record to give; leave it out"
-                )
+                why = "is not for a grid or a record to give; leave it out"
+            elif re.search("depth|layers|blocks", name) and type(value) in (int, list):
+                layers = value if isinstance(value, list) else [value]
+                if value == 0 or any(isinstance(count, int) and count > MOST_LAYERS for count in layers):
+                    why = f"{value} is no number of layers from 1 to {MOST_LAYERS:,}"
+            if why:
+                raise ValueError(f"{self.key} {getattr(self, self.key)}: {name} {why}")
         return self
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_origin
 from pydantic import model_validator
 
 from vitinit.benchmark import identity
-from vitinit.benchmark.fields import Count, Frozen
+from vitinit.benchmark.fields import Frozen, Size
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import MODELS, Registry, concrete
@@ -46,7 +46,7 @@ class BaseModelSpec(Frozen):
     `forward_features`, `forward_head` and `head_drop`, none of whose parameters serves another token alone."""
     arch: str
     """Name of the family."""
-    image_size: Count
+    image_size: Size
     """Side of the images, in pixels."""
 
     @classmethod
@@ -106,11 +106,11 @@ class BaseModelSpec(Frozen):
 class ModelSpec(BaseModelSpec):
     """A model of ours: blocks that mix the tokens of square patches. What most families are."""
 
-    patch_size: Count
+    patch_size: Size
     """Pixels a side of what becomes one token."""
-    width: Count
+    width: Size
     """Features of a token."""
-    depth: Count
+    depth: Size
     """Blocks that mix tokens."""
 
     @model_validator(mode="after")

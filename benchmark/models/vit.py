@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from vitinit.benchmark.fields import Count, Positive, Rate
+from vitinit.benchmark.fields import Positive, Rate, Size
 from vitinit.benchmark.models.registry import PRESETS, ModelSpec
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class Transformer(ModelSpec):
     usual_qkv_bias: ClassVar[bool] = True
     """The value that tables do not mention."""
 
-    heads: Count
+    heads: Size
     mlp_ratio: Positive = 4.0
     qkv_bias: Annotated[bool, Field(strict=True)] = True
     drop_rate: Rate = 0.0

@@ -19,7 +19,7 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple, get_args
 
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.datasets.folder import in_both
+from vitinit.benchmark.datasets.folder import doubled
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
@@ -355,11 +355,10 @@ def on_folders(view: View) -> list[str]:
         name, changed = f"{spec.name}:{spec.path}", 0
         with os_errors(f"dataset {name}"):
             now = datasets.get(spec.name).own_files(spec)
-            shared = in_both(spec) if now and spec.name == "folder" else 0
+            doubles = doubled(spec) if now and spec.name == "folder" else []
         if unread := now.get("unread"):
             lines.append(f"{name}: not read: {', '.join(f'{number} {ending}' for ending, number in unread.items())}")
-        if shared:
-            lines.append(f"{name}: {shared} of its {spec.evaluate_on} images are in train, too")
+        lines += [f"{name}: {line}" for line in doubles]
         for cell in view.cells("done") if now else ():
             run, recorded = cell.spec, view.contents.done[cell.run_id].dataset
             if run.dataset == spec and recorded.stamp != now["stamp"]:

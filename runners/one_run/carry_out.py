@@ -363,8 +363,8 @@ class Run:
         """Carry out base and method."""
         loader, seed, images = self.loader, self.spec.seed, len(self.data.train.labels)
         own = datasets.get(self.spec.dataset.name).images is None  # a dataset of the user
-        if own and self.data.train.images is not None and (shared := self.data.in_both()):
-            self.report(f"{shared} of the {len(self.data.held_out.labels)} held-out images are trained on, too")
+        for line in self.data.doubles() if own and self.data.train.images is not None else ():
+            self.report(line)
         # the same places in the subset at every seed, from all over a split that may be sorted by class
         probe = torch.randperm(images, generator=stream(0, "probe"))[:PROBE_IMAGES]
 

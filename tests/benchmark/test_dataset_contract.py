@@ -34,7 +34,7 @@ def here(request, tmp_path_factory):
     place, spec = Path(os.environ.get("VITINIT_DATA", path / "data")), spec_of(registry.get(request.param), path)
     if registry.unavailable(spec, place):
         pytest.skip(f"no {spec.name}: TESTS_KEEP=VITINIT_DATA make test")
-    return spec, place, registry.get(spec.name).sources(spec, place)
+    return spec, place, registry.get(spec.name).opened(spec, place)
 
 
 @pytest.mark.long

@@ -69,7 +69,7 @@ class Odd(InMemory):
 )
 def test_a_dataset_on_which_accuracy_would_mean_nothing_is_refused(tmp_path, train, test, classes, says):
     with pytest.raises(VitinitError, match=says):
-        Odd(train, test, classes).sources(DatasetSpec.model_construct(name="digits"), tmp_path)
+        Odd(train, test, classes).opened(DatasetSpec.model_construct(name="digits"), tmp_path)
 
 
 # --- torchvision's sets: files of their formats, made here; the real ones differ in size and md5 only ---

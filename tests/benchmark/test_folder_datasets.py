@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -101,10 +102,13 @@ def test_a_class_whose_letters_are_encoded_in_two_ways_is_one(tmp_path):
 
 def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path):
     make_folder(tmp_path, {"a": 2, "b": 2})
+    page = Image.new("L", (8, 8))
     makes = [
         ("bad.png", lambda file: file.write_bytes((tmp_path / "a/000.png").read_bytes()[:100]), ""),
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
+        ("colours.ppm", lambda file: file.write_bytes(b"P6 8 8 65535\n" + bytes(384)), "more than 8 bits"),
+        ("pages.tif", lambda file: page.save(file, save_all=True, append_images=[page]), "several frames or pages"),
         ("wide.png", lambda file: Image.new("1", (10_000, 9_000)).save(file), "10000 x 9000 pixels: too many"),
         ("link.png", lambda file: file.symlink_to("missing.png"), "FileNotFoundError"),
     ]
@@ -129,20 +133,32 @@ blocks:
 
 @pytest.mark.parametrize("held_out", [{}, {"val_size": 6, "evaluate_on": "val"}])
 @pytest.mark.parametrize("layout", [{"train/a": 3, "train/b": 3, "val/b": 1, "val/a": 1}, {"a": 5, "b": 10, "a/b": 2}])
-def test_the_plan_counts_images_for_measuring_that_are_trained_on(layout, held_out, tmp_path, here):
+def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_labels(layout, held_out, tmp_path, here):
     """Each file of a class is there twice; with splits, those of a class are in both."""
     make_folder(tmp_path / "images", layout)
     for file in sorted(tmp_path.glob("images/**/*.png")):
         shutil.copy(file, file.with_name(f"copy {file.name}"))
     if "val/a" in layout:
         shutil.copytree(tmp_path / "images/train/a", tmp_path / "images/val/a/more")
+    a, b = (tmp_path / "images" / ("train" if "val/a" in layout else "") / name for name in "ab")
+    shutil.copytree(a, b / "of the other class")
     dataset = {"name": "folder", "path": "images", **held_out}
     (tmp_path / "mine.yaml").write_text(GRID.replace("'folder:images'", json.dumps(dataset)))
     data = load(DatasetSpec(**dataset), 8, NOWHERE)
-    shared = sum(image.numpy().tobytes() in rows(data.train.images) for image in data.held_out.images)
-    assert shared == data.in_both() != 0
-    name = held_out.get("evaluate_on", "test")
-    assert f"\nfolder:images: {shared} of its {name} images are in train, too\n" in here("plan", "mine.yaml")[1]
+    trained, held_out = (
+        [(image.numpy().tobytes(), int(label)) for image, label in zip(split.images, split.labels, strict=True)]
+        for split in (data.train, data.held_out)
+    )
+    labels = Counter(content for content, _ in {*trained, *held_out})
+    shared = [content for content, _ in held_out if content in dict(trained)]
+    lines = [
+        f"{len(shared)} of the {len(held_out)} held-out images are trained on, too",
+        f"{[*labels.values()].count(2)} images under two labels",
+    ]
+    assert max(labels.values()) == 2
+    assert shared
+    assert data.doubles() == lines
+    assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in here("plan", "mine.yaml")[1]
 
 
 def test_images_are_those_that_torchvision_reads(tmp_path):

@@ -102,14 +102,19 @@ def mixed(model):
     block.register_forward_hook(lambda _, __, out: out.transpose(0, 1))
 
 
-def softmax_twice(model):
+def softmaxes(*dims):
     def forward(own, x, **_):
         query, key, value = own.qkv(x).unflatten(-1, (3, own.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        maps = (query @ key.mT * own.scale).softmax(-1).softmax(-1)
+        maps = query @ key.mT * own.scale
+        for dim in dims:
+            maps = maps.softmax(dim)
         return own.proj((maps @ value).transpose(1, 2).flatten(2))
 
-    for block in model.blocks:
-        block.attn.forward = MethodType(forward, block.attn)
+    def change(model):
+        for block in model.blocks:
+            block.attn.forward = MethodType(forward, block.attn)
+
+    return change
 
 
 def one_residual_missing(model):
@@ -178,7 +183,8 @@ ILL = {
         "repeat-differs",
         "output: a second",
     ),
-    "softmax twice": (softmax_twice, "softmax-twice", "blocks.0 and 3 more: its logits are a softmax"),
+    "softmax twice": (softmaxes(-1, -1), "softmax-twice", "blocks.0 and 3 more: its logits are a softmax"),
+    "softmax over queries": (softmaxes(-2), "softmax-axis", "blocks.0 and 3 more: it is not over the 17 keys"),
     "one residual missing": (one_residual_missing, "no-residual", "blocks.2: mean cosine of its tokens"),
     "one norm missing": (
         lambda m: setattr(m.blocks[2], "norm1", nn.Identity()),
@@ -236,7 +242,7 @@ def test_the_numbers_of_warnings_are_those_of_plain_torch():
     head, sharp, grown, uneven = (sound().eval() for _ in range(4))
     normal(head.head.weight, 0.65)
     logits, labels = head(images()), torch.randint(10, (8,), generator=stream(0, "check/labels"))
-    loss = F.cross_entropy(logits, labels).item()
+    loss = -logits.log_softmax(1).mean().item()
     assert_numbers(head, "loss-above-chance", loss, 10, math.log(10), logits.std(1).mean().item())
     scaled(qk=15)(sharp)  # beyond, keys are taken for masked
     x, attention = sharp._pos_embed(sharp.patch_embed(images())), sharp.blocks[0].attn
@@ -281,7 +287,7 @@ def test_untouched_models_get_no_warning_but_those_that_are_true_of_them(name):
 
 def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it():
     model, given = sound().eval(), images()
-    loss = F.cross_entropy(model(given), torch.randint(10, (8,), generator=stream(0, "check/labels")))
+    loss = -model(given).log_softmax(1).mean()
     report = vitinit.check(model, given)
     assert (report.loss, report.classes) == (pytest.approx(loss.item(), rel=1e-5), 10)
     page = f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303."

@@ -7,6 +7,7 @@ import pytest
 import torch
 import zoo
 from small_models import differing, refused, state, tiny
+from timm.models.mlp_mixer import MixerBlock
 from torch import nn
 
 import vitinit
@@ -53,8 +54,12 @@ def test_a_student_and_its_teacher_stay_equal():
     refused(both, r"equal parts \('net', 'ema'\)", "mimetic")
     vitinit.initialize(both["net"], "mimetic")
     online = nn.Sequential(nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(9, 3))
-    refused(nn.ModuleDict({"online": online, "target": copy.deepcopy(online)}), "'online', 'target'", **BASE)
+    refused(nn.ModuleDict({"online": online, "target": copy.deepcopy(online).half()}), "'online', 'target'", **BASE)
+    for tower in (online, encoder()):
+        refused(nn.ModuleList([tower, copy.deepcopy(tower)]), "'0', '1'", **BASE)
     vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
+    mixer = MixerBlock(16, 9)
+    vitinit.initialize(nn.ModuleList([mixer, copy.deepcopy(mixer)]), **BASE)
     towers = nn.ModuleDict({"image": tiny(), "text": tiny()})
     for _ in range(2):  # which the first call makes equal
         vitinit.initialize(towers, base="zero")
@@ -155,6 +160,11 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
         "base trunc_normal: 96% of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike",
         f"weights that began at 0, as at the end of branches, are no longer: {', '.join(ends)}",
     )
+    fused = tiny()
+    fused.blocks[0].attn.qkv.weight.data[96:] = 0
+    fused.blocks[1].mlp.fc2.weight.data[:, :9] = 0
+    (remark,) = vitinit.initialize(fused, **BASE).remarks
+    assert remark.endswith("no longer: blocks.0.attn.qkv.weight, blocks.1.mlp.fc2.weight")
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():

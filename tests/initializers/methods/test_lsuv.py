@@ -26,6 +26,7 @@ def test_every_output_has_unit_variance_and_every_weight_is_a_scaled_orthonormal
 
 def test_two_layers_by_numpy():
     m = nn.Sequential(nn.Flatten(), nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 4))
+    m.phases = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))  # comes first, and says nothing of images
     data = 3 * torch.randn(16, 6, 1, 1, generator=generator(5)) + 1
     vitinit.initialize(m, {"name": "lsuv", "images": 16, "tolerance": 0.01, "tries": 2}, batch=data)
     x = f64(data).reshape(16, 6)
