@@ -67,7 +67,9 @@ class HuggingFace(Dataset):
                 labelled[name] = encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}")
         train, classes = labelled["train"], tuple(features[label].names)
         test = next((labelled[name] for name in HELD_OUT if name in labelled), None)
-        return Opened(*((train, test) if test else train.a_fifth_held_out(classes)), classes)
+        if test is None:
+            train, test = train.a_fifth_held_out(classes)
+        return Opened(train, test, classes)
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
