@@ -19,7 +19,7 @@ benchmark.spec.DatasetSpec benchmark.spec.Recipe
 benchmark.models.vit.ViT benchmark.models.convit.ConViT benchmark.models.convmixer.ConvMixer"""
 PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.registry benchmark.models.registry
 benchmark.metrics.registry benchmark.augmentations.registry benchmark.schedules
-runners.tracking.tracker runners.probes.registry analysis.tables.registry analysis.rows
+runners.tracking.tracker runners.probes.quantities analysis.tables.registry analysis.rows
 analysis.figures.registry slurm.submit slurm.profiles"""
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
 

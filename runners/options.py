@@ -1,4 +1,4 @@
-"""Options of the commands: those that several share, and `LaunchOptions`, all of `vitinit run`."""
+"""Options that several commands share, and `LaunchOptions`, those of a launch."""
 
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -30,7 +30,8 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: C
     console.print(table)
 
 
-def _option(group: str, text: str, *names: str, metavar: str = "", **more: Any) -> Any:
+def option(group: str, text: str, *names: str, metavar: str = "", **more: Any) -> Any:
+    """Return an option in a group of the help, whose default the text says."""
     return typer.Option(*names, metavar=metavar, rich_help_panel=group, show_default=False, help=text, **more)
 
 
@@ -50,71 +51,41 @@ GridArgument = Annotated[
     str, typer.Argument(metavar="GRID", help="Name of a grid (vitinit list grids) or a YAML file.")
 ]
 RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
-SeedsOption = Annotated[str | None, _option(WHAT, "In place of the grid's: 0-4 or 0,2,7.", metavar="LIST")]
+SeedsOption = Annotated[str | None, option(WHAT, "In place of the grid's: 0-4 or 0,2,7.", metavar="LIST")]
 OnlyOption = Annotated[
     list[str] | None,
-    _option(WHAT, "By row, dataset, method, id or any field.", metavar="KEY=TEXT"),
+    option(WHAT, "By row, dataset, method, id or any field.", metavar="KEY=TEXT"),
 ]
-SetOption = Annotated[list[str] | None, _option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
+SetOption = Annotated[list[str] | None, option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
 DataOption = Annotated[
-    Path | None, _option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=_folder)
+    Path | None, option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=_folder)
 ]
-ResultsOption = Annotated[Path, _option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
+ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Flags of `vitinit run`, arguments of `vitinit.run`: which runs of a grid are carried out, where and how."""
+    """Options of `vitinit run` and `vitinit.run`, which say what each means: which runs of a grid, where and how."""
 
-    only: OnlyOption = None
-    retry_failed: Annotated[bool, _option(WHAT, "Run again what failed.", "--retry-failed")] = False
-    dry_run: Annotated[bool, _option(WHAT, "Show the plan and stop.", "--dry-run")] = False
-    trial: Annotated[bool, _option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False
-    executor: Annotated[
-        Literal["auto", "inline", "local", "slurm"],
-        _option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
-    ] = "auto"
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], _option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
-    ] = "auto"
-    profile: Annotated[str | None, _option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None
-    wait: Annotated[bool, _option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False
-    add: Annotated[int | None, _option(WHERE, "Submit N more jobs.", metavar="N", min=1)] = None
-    data_dir: DataOption = None
-    results: ResultsOption = LOCAL
-    workers: Annotated[
-        int | None, _option(SPEED, "Runs at once. Default: one a core; by size on a GPU.", metavar="N", min=1)
-    ] = None
-    micro_batch: Annotated[
-        int | None, _option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
-    ] = None
-    loader: Annotated[
-        Literal["auto", "resident", "ffcv"], _option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
-    ] = "auto"
-    compiled: Annotated[bool, _option(SPEED, "Train with torch.compile (GPU).", "--compile")] = False
-    checkpoint_minutes: Annotated[
-        float, _option(KEEPING, "Minutes between checkpoints. Default: 5.", metavar="N", min=0)
-    ] = 5.0
-    keep_weights: Annotated[bool, _option(KEEPING, "Keep final weights in weights/RUN_ID.pt.", "--keep-weights")] = (
-        False
-    )
-    track: Annotated[list[str] | None, _option(KEEPING, "Also tensorboard, wandb or file.py:NAME.", metavar="NAME")] = (
-        None
-    )
-    measures: Annotated[
-        list[str] | None, _option(KEEPING, "Also one of your own.", "--probe", "--metric", metavar="FILE.py:NAME")
-    ] = None
-    probes: Annotated[bool, _option(KEEPING, "Measure attention during training. Default: on.")] = True
-    keep_maps: Annotated[bool, _option(KEEPING, "Keep attention maps before and after training.", "--keep-maps")] = (
-        False
-    )
-    deterministic: Annotated[bool, _option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCommand(LaunchOptions):
-    """All that `vitinit run` is given: the grid and what is said in its place, too."""
-
-    grid: GridArgument
-    seeds: SeedsOption = None
-    fixed: SetOption = None
+    only: list[str] | None = None
+    retry_failed: bool = False
+    dry_run: bool = False
+    trial: bool = False
+    executor: Literal["auto", "inline", "local", "slurm"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    profile: str | None = None
+    wait: bool = False
+    add: int | None = None
+    data_dir: Path | None = None
+    results: Path = LOCAL
+    workers: int | None = None
+    micro_batch: int | None = None
+    loader: Literal["auto", "resident", "ffcv"] = "auto"
+    compiled: bool = False
+    checkpoint_minutes: float = 5.0
+    keep_weights: bool = False
+    track: list[str] | None = None
+    measures: list[str] | None = None
+    probes: bool = True
+    keep_maps: bool = False
+    deterministic: bool = False

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from submitit import SlurmExecutor
 from submitit.helpers import TorchDistributedEnvironment
+from submitit.slurm.slurm import _make_sbatch_string
 
 from vitinit.slurm.jobs import SCRIPT, SlurmError, call, preempted_current, refusal, requeue_current, restarts
 from vitinit.slurm.profiles import Profile
@@ -68,11 +68,45 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
     Who can write to the results folder cannot change what a job executes: the script, which SLURM keeps, checks that
     nobody else can write to the submission's folder, and its command line carries the digest of the pickled call.
     """
-    executor = _executor(profile, folder.absolute(), name)
-    if number > 1:
-        executor.parameters["map_count"] = number
-    command = [sys.executable, "-u", "-m", __name__, str(folder.absolute() / CALL), digest]
-    return str(executor._make_submission_file_text(shlex.join(command), ""))
+    folder, options = folder.absolute(), dict(profile.sbatch)
+    # a cluster's own default may be either
+    options["requeue" if options.pop("requeue", "true") == "true" else "no-requeue"] = "true"
+    if profile.gpus:
+        gpus = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
+        resource = "gpu" if profile.gpu_option == "gres" else None
+        asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
+        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
+        options[profile.gpu_option] = ",".join([asked, *others])
+    code = shlex.quote(f"{folder}/code")
+    text = _make_sbatch_string(
+        shlex.join([sys.executable, "-u", "-m", __name__, str(folder / CALL), digest]),
+        folder,
+        name,
+        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
+        mem=profile.memory,
+        ntasks_per_node=profile.processes_per_node,
+        cpus_per_task=profile.cpus,
+        signal_delay_s=profile.signal_seconds,
+        map_count=number if number > 1 else None,
+        array_parallelism=number,
+        wckey=None,  # type: ignore[arg-type]
+        additional_parameters={key: value == "true" or value for key, value in options.items() if value != "false"},
+        stderr_to_stdout=True,
+        setup=[
+            *profile.setup,
+            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
+            f"cd {code} || exit 1",
+            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
+            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+        ],
+        srun_args=[
+            "--open-mode=append",
+            "--export=ALL",
+            "--kill-on-bad-exit=1",
+            f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
+        ],
+    )
+    return str(text)
 
 
 def max_array_size() -> int:
@@ -92,56 +126,6 @@ def ignored_variables(profile: Profile) -> list[str]:
     """Return the variables of this shell that sbatch would heed rather than the profile."""
     heeded = {f"SBATCH_{field.upper()}" for field in OF_THE_USER if not getattr(profile, field)}
     return sorted(key for key in os.environ if key.startswith("SBATCH_") and key not in heeded)
-
-
-class _Executor(SlurmExecutor):
-    """Also where there is no cluster: it then only writes scripts."""
-
-    @classmethod
-    def affinity(cls) -> int:
-        return 2
-
-
-def _executor(profile: Profile, folder: Path, name: str) -> _Executor:
-    options = dict(profile.sbatch)
-    # a cluster's own default may be either
-    options["requeue" if options.pop("requeue", "true") == "true" else "no-requeue"] = "true"
-    if profile.memory:
-        options["mem"] = profile.memory
-    if profile.gpus:
-        number = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
-        resource = "gpu" if profile.gpu_option == "gres" else None
-        asked = ":".join(filter(None, [resource, profile.gpu_type, str(number)]))
-        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
-        options[profile.gpu_option] = ",".join([asked, *others])
-    given = {key: value == "true" or value for key, value in options.items() if value != "false"}
-    code = shlex.quote(f"{folder}/code")
-    executor = _Executor(folder)
-    executor.update_parameters(
-        job_name=name,
-        **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
-        ntasks_per_node=profile.processes_per_node,
-        cpus_per_task=profile.cpus,
-        signal_delay_s=profile.signal_seconds,
-        array_parallelism=10**6,
-        wckey=None,
-        additional_parameters=given,
-        stderr_to_stdout=True,
-        setup=[
-            *profile.setup,
-            *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
-            f"cd {code} || exit 1",
-            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
-            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
-        ],
-        srun_args=[
-            "--open-mode=append",
-            "--export=ALL",
-            "--kill-on-bad-exit=1",
-            f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
-        ],
-    )
-    return executor
 
 
 def _environment(profile: Profile) -> dict[str, str]:

@@ -161,7 +161,7 @@ def server(tmp_path, monkeypatch):
 @pytest.fixture
 def vitinit(capsys, monkeypatch):
     """Call the command line in this process; return exit code, what it printed and its error line."""
-    from vitinit.runners.cli import main as cli
+    from vitinit.runners.cli import __main__ as cli
     from vitinit.runners.options import console
 
     monkeypatch.setattr(console, "width", 300)

@@ -18,7 +18,7 @@ from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.pages import __main__ as pages
 from vitinit.analysis.tables import __main__ as tables
-from vitinit.runners.cli import main as cli
+from vitinit.runners.cli import __main__ as cli
 
 tempfile.gettempdir()
 allowed = tuple(os.path.realpath(name) for name in ("results/local", os.environ["XDG_CACHE_HOME"]))

@@ -22,8 +22,8 @@ from vitinit.initializers.registry import Job as Job
 from vitinit.initializers.registry import register as register
 from vitinit.initializers.whole_model import Place as Place
 from vitinit.initializers.whole_model import WholeModel as WholeModel
-from vitinit.runners.probes.registry import Seen as Seen
-from vitinit.runners.probes.registry import probe as probe
+from vitinit.runners.probes.quantities import Seen as Seen
+from vitinit.runners.probes.quantities import probe as probe
 from vitinit.runners.tracking.tracker import Tracker as Tracker
 
 __all__: list[str]

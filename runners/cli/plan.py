@@ -4,7 +4,6 @@ None imports torch before runs are carried out, but for `rank`, which tries the 
 """
 
 import hashlib
-import inspect
 import os
 import re
 import shlex
@@ -14,7 +13,7 @@ from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 import yaml
@@ -48,17 +47,21 @@ from vitinit.runners.launching.watch import (
     print_plan,
 )
 from vitinit.runners.options import (
+    KEEPING,
     LOCAL,
     REFERENCE,
+    SPEED,
+    WHAT,
+    WHERE,
     DataOption,
     GridArgument,
     LaunchOptions,
     OnlyOption,
     ResultsOption,
-    RunCommand,
     SeedsOption,
     SetOption,
     console,
+    option,
     print_table,
 )
 from vitinit.runners.terminal.display import Display
@@ -115,23 +118,88 @@ def status(
         time.sleep(WATCH_S)
 
 
-def run(**given: Any) -> None:
+def run(
+    grid: GridArgument,
+    only: OnlyOption = None,
+    retry_failed: Annotated[bool, option(WHAT, "Run again what failed.", "--retry-failed")] = False,
+    dry_run: Annotated[bool, option(WHAT, "Show the plan and stop.", "--dry-run")] = False,
+    trial: Annotated[bool, option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False,
+    executor: Annotated[
+        Literal["auto", "inline", "local", "slurm"],
+        option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
+    ] = "auto",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
+    ] = "auto",
+    profile: Annotated[str | None, option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None,
+    wait: Annotated[bool, option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False,
+    add: Annotated[int | None, option(WHERE, "Submit N more jobs.", metavar="N", min=1)] = None,
+    data_dir: DataOption = None,
+    results: ResultsOption = LOCAL,
+    workers: Annotated[
+        int | None, option(SPEED, "Runs at once. Default: one a core; by size on a GPU.", metavar="N", min=1)
+    ] = None,
+    micro_batch: Annotated[
+        int | None, option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
+    ] = None,
+    loader: Annotated[
+        Literal["auto", "resident", "ffcv"], option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
+    ] = "auto",
+    compiled: Annotated[bool, option(SPEED, "Train with torch.compile (GPU).", "--compile")] = False,
+    checkpoint_minutes: Annotated[
+        float, option(KEEPING, "Minutes between checkpoints. Default: 5.", metavar="N", min=0)
+    ] = 5.0,
+    keep_weights: Annotated[bool, option(KEEPING, "Keep final weights in weights/RUN_ID.pt.", "--keep-weights")] = (
+        False
+    ),
+    track: Annotated[list[str] | None, option(KEEPING, "Also tensorboard, wandb or file.py:NAME.", metavar="NAME")] = (
+        None
+    ),
+    measures: Annotated[
+        list[str] | None, option(KEEPING, "Also one of your own.", "--probe", "--metric", metavar="FILE.py:NAME")
+    ] = None,
+    probes: Annotated[bool, option(KEEPING, "Measure attention during training. Default: on.")] = True,
+    keep_maps: Annotated[bool, option(KEEPING, "Keep attention maps before and after training.", "--keep-maps")] = (
+        False
+    ),
+    deterministic: Annotated[bool, option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False,
+    seeds: SeedsOption = None,
+    fixed: SetOption = None,
+) -> None:
     """Run every experiment of a grid that has no record yet. After a stop, the same command resumes.
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
     """
-
-    asked = RunCommand(**given)
+    options = LaunchOptions(
+        only=only,
+        retry_failed=retry_failed,
+        dry_run=dry_run,
+        trial=trial,
+        executor=executor,
+        device=device,
+        profile=profile,
+        wait=wait,
+        add=add,
+        data_dir=data_dir,
+        results=results,
+        workers=workers,
+        micro_batch=micro_batch,
+        loader=loader,
+        compiled=compiled,
+        checkpoint_minutes=checkpoint_minutes,
+        keep_weights=keep_weights,
+        track=track,
+        measures=measures,
+        probes=probes,
+        keep_maps=keep_maps,
+        deterministic=deterministic,
+    )
     try:
-        tally = launch(load_grid(asked.grid, asked.seeds, asked.fixed), asked, Display(console))
+        tally = launch(load_grid(grid, seeds, fixed), options, Display(console))
     except KeyboardInterrupt as stopped:
         console.print(str(stopped) or "stopped")
         raise typer.Exit(130) from None
     raise typer.Exit(tally.exit_code)
-
-
-vars(run)["__signature__"] = inspect.signature(RunCommand, eval_str=True)
-run.__annotations__ = get_type_hints(RunCommand, include_extras=True)
 
 
 slurm_app = typer.Typer(help="Jobs of a cluster: cancel them.", no_args_is_help=True)
@@ -296,7 +364,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
             "blocks": [{**mapping(shipped.read_bytes(), shipped)["blocks"][0], "seeds": plan.seeds}],
         }
 
-    from vitinit.runners.one_run.trial import measured_seconds
+    from vitinit.runners.one_run.carry_out import measured_seconds
 
     setting = Setting(results, "rank", data, Execution(default_device(), 1, "inline"), {})
     content, useless = grid_of(rows), ""

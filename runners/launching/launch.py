@@ -64,7 +64,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 stack.callback(lock.finish)
             view, todo, failed_before = _todo(grid, options, display, setting, slots)
             if options.trial:
-                from vitinit.runners.one_run.trial import try_out
+                from vitinit.runners.one_run.carry_out import try_out
 
                 return try_out(todo)
             if options.dry_run:

@@ -52,7 +52,7 @@ SplitName = Literal["train", "held_out"]
 Result = TypeVar("Result")
 
 
-def carried_out(
+def in_threads(
     jobs: Iterator[Callable[[], Result]], threads: int, ahead: int = 0, beside: bool = False
 ) -> Generator[Result, None, None]:
     """The results of the jobs, in order. However this ends, no thread is left.
@@ -211,7 +211,7 @@ class Loader(ABC):
                 ]
                 yield partial(self._augmented, taken, drawn, epoch)
 
-        with closing(carried_out(jobs(), threads)) as groups:
+        with closing(in_threads(jobs(), threads)) as groups:
             for group in groups:
                 yield from group
 
@@ -322,7 +322,7 @@ class FullSizeLoader(Loader):
 
         jobs = (partial(decoded, number) for numbers in batches for number in numbers.tolist())
         ahead = 2 * max(map(len, batches), default=0)
-        with closing(carried_out(jobs, torch.get_num_threads(), ahead, beside=True)) as images:
+        with closing(in_threads(jobs, torch.get_num_threads(), ahead, beside=True)) as images:
             for numbers in batches:
                 batch = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
                 for place, image in zip(batch.numpy(), images, strict=False):

@@ -1,4 +1,4 @@
-"""Carrying one run out: claimed, in one process or several, its end recorded whatever it is."""
+"""Carrying one run out: claimed, in one process or several, its end recorded whatever it is; and trying one out."""
 
 import io
 import os
@@ -8,6 +8,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
@@ -21,10 +22,11 @@ from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.models.build import build_model, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import has_attention
-from vitinit.initializers.errors import VitinitError, cause, located, plain
+from vitinit.initializers.errors import VitinitError, cause, count, located, plain
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
@@ -43,9 +45,11 @@ from vitinit.runners.basics.setting import (
     final_outcome,
     now,
 )
+from vitinit.runners.launching.work import Tally, Work
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
-from vitinit.runners.probes import registry as probes
+from vitinit.runners.options import print_table
+from vitinit.runners.probes import quantities as probes
 from vitinit.runners.probes.observer import Observer, keep, masked
 from vitinit.runners.tracking.tracker import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
@@ -106,7 +110,7 @@ def carry_out(
             checkpoints = Checkpoints(folder, setting.checkpoint_minutes, report, claim.users)
             outcome: RunRecord | FailureRecord | None
             try:
-                outcome = run(cell, setting, stop, world, checkpoints, report, on_epoch)
+                outcome = train_to_end(cell, setting, stop, world, checkpoints, report, on_epoch)
             except (Stopped, BrokenDevice, Refused):
                 raise
             except Failed as error:
@@ -166,7 +170,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
     end = world.broadcast()
     if end == BEGIN:
         try:
-            run(cell, setting, stop, world)
+            train_to_end(cell, setting, stop, world)
         except (Stopped, Diverged, Failed, BrokenDevice):
             pass  # rank 0 has raised the same
         except Exception as error:
@@ -215,7 +219,7 @@ CHANGES = "changed_while_running"
 """Key of a record's environment where something changed between sessions: its bits cannot be promised then."""
 
 
-def run(
+def train_to_end(
     cell: Cell,
     setting: Setting,
     stop: Stop,
@@ -242,7 +246,7 @@ def run(
         BrokenDevice: the GPU does not compute.
     """
     with world.same_fate():
-        this = Run(cell, setting, stop, world, report)
+        this = RunInProgress(cell, setting, stop, world, report)
     with world.same_fate():
         if checkpoints and not this.resume(checkpoints):
             this.begin()
@@ -274,7 +278,7 @@ def run(
 
 
 @dataclass
-class Run:
+class RunInProgress:
     """One run in one of its processes: what it computes with, where it is, and, in rank 0, what its record will say."""
 
     cell: Cell
@@ -477,3 +481,40 @@ class Run:
             execution=asdict(self.execution),
             environment=self.environment,
         )
+
+
+def try_out(todo: Work) -> Tally:
+    """Try the first run of every row and dataset, one after the other; print what fails and how long all take."""
+    first = {cell.place: cell for cell in reversed(todo.cells)}
+    seconds, words, tally = dict.fromkeys(first, 0.0), dict[tuple[str, str], str](), Tally()
+    for place, cell in first.items():
+        try:
+            seconds[place] = measured_seconds(cell, todo.setting)
+            words[place] = f"about {duration(seconds[place])}"
+        except Exception as error:  # of anyone's model or method
+            tally.failures.append(cell.run_id)
+            words[place] = f"fails, {type(error).__name__}: {located(error)}"
+    print_table(("row", "dataset", "each run"), [(*place, words[place]) for place in reversed(first)])
+    total = sum(seconds[cell.place] for cell in todo.cells)
+    print(f"{count(len(todo.cells), 'run')}, {todo.slots} at once: about {duration(total / todo.slots)}")
+    return tally
+
+
+def measured_seconds(cell: Cell, setting: Setting) -> float:
+    """Initialise a run and train two steps of it; return about how long the whole will take."""
+    times = [time.perf_counter()]
+    run = RunInProgress(cell, setting, Stop())
+    run.begin()
+
+    def between_steps() -> None:
+        float(run.training.loss_sum)  # waits for a GPU
+        times.append(time.perf_counter())
+        if len(times) == 3:
+            raise Stopped
+
+    with suppress(Stopped):
+        train(run.training, run.loader, cell.spec.seed, between_steps=between_steps)
+    recipe, held_out = cell.spec.recipe, len(run.data.held_out.labels)
+    # a step without backward pass takes about a third
+    evaluation = len(recipe.evaluated_epochs) * held_out / recipe.batch_size / 3
+    return times[1] - times[0] + (recipe.epochs * run.loader.steps + evaluation) * (times[2] - times[1])

@@ -20,8 +20,7 @@ from vitinit.initializers.diagnostics import mean_attention, rounded
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import Loader
-from vitinit.runners.probes.quantities.effective_receptive_field import RECEPTIVE_FIELD_IMAGES
-from vitinit.runners.probes.registry import Seen, blocks_of, patch_tokens, probes
+from vitinit.runners.probes.quantities import RECEPTIVE_FIELD_IMAGES, Seen, blocks_of, patch_tokens, probes
 from vitinit.runners.training.train import autocast
 
 IMAGES = 32

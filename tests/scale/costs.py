@@ -27,16 +27,35 @@ figure.savefig("plain.png", dpi=200), figure.savefig("plain.pdf")"""
 STEP = """
 import os, sys
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from vitinit.runners.cli.__main__ import main
+
+root, entered, importing = os.path.realpath(os.environ["PYTHONPATH"]) + "/", set(), []
+
+def called(frame, event, _):
+    code = frame.f_code
+    if code.co_name == "<module>":
+        importing.append(code) if event == "call" else importing.pop() if event == "return" else None
+    elif not importing and code.co_filename.startswith(root) and "site-packages" not in code.co_filename:
+        entered.add(os.path.realpath(code.co_filename))
 
 def stepped(optimizer, *_):
     if sum(parameter.numel() for group in optimizer.param_groups for parameter in group["params"]) > 100:  # no trial
+        print(len(entered) or "", file=sys.stderr)
         os._exit(0)
 
 register_optimizer_step_post_hook(stepped)
-from vitinit.runners.cli.main import main
+if sys.argv.pop() == "count":
+    sys.setprofile(called)
+main()"""
+"""Ends at the first optimiser step. A file is entered where one of its functions is called, imports aside."""
+NEW = """
+import os, sys
+from vitinit.runners.cli.__main__ import main
+os.environ["XDG_CACHE_HOME"], sys.argv = "new", ["vitinit", "plan", "smoke"]
 main()"""
 MODEL = 'import timm, torch; model = timm.create_model("vit_base_patch16_224"); '
 PAIRS = {
+    "plan of a grid that is new here | import torch": (("-c", NEW), ("-c", "import torch")),
     "plan smoke | import torch": ((*VITINIT, "plan", "smoke"), ("-c", "import torch")),
     "status of small | import torch": ((*VITINIT, "status", "small", "--results", REFERENCE), ("-c", "import torch")),
     "records() of all studies | json and pandas": (
@@ -92,8 +111,10 @@ def main():
         shown = f"{ours:7.1f} s | {plain:5.1f} s = {ours / plain:4.1f}"
         print(f"{name:50} {shown}, {memory:4.1f} GB | {usual:4.1f} GB = {memory / usual:3.1f}", flush=True)
     smoke = ("run", "smoke", "--device", "cpu", "--executor")
-    step = until(lambda: False, ("-c", STEP, *smoke, "inline"), folder)
+    step = until(lambda: False, ("-c", STEP, *smoke, "inline", "time"), folder)
     print(f"{'from the command to the first step, inline':50} {step:7.1f} s")
+    count = subprocess.run([sys.executable, "-c", STEP, *smoke, "inline", "count"], cwd=folder, capture_output=True)
+    print(f"{'files of ours entered on that way':50} {count.stderr.split()[-1].decode():>7}")
     local = folder / "results/local/smoke"
     shutil.rmtree(local, ignore_errors=True)
     first = until(

@@ -5,7 +5,7 @@ import json
 import yaml
 
 from vitinit.benchmark.metrics import registry as metrics
-from vitinit.runners.probes import registry as probes
+from vitinit.runners.probes import quantities as probes
 
 AUGMENTATION = """
 import numpy as np

@@ -29,9 +29,7 @@ from vitinit.runners.basics.setting import Stop
 from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.probes.observer import masked, take
-from vitinit.runners.probes.quantities.effective_receptive_field import effective_receptive_field
-from vitinit.runners.probes.quantities.impulse_mass import target_mass
-from vitinit.runners.probes.registry import Seen
+from vitinit.runners.probes.quantities import Seen, effective_receptive_field, target_mass
 from vitinit.runners.training.train import autocast
 
 pytestmark = pytest.mark.usefixtures("one_thread")
