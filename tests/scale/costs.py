@@ -48,6 +48,7 @@ if sys.argv.pop() == "count":
     sys.setprofile(called)
 main()"""
 """Ends at the first optimiser step. A file is entered where one of its functions is called, imports aside."""
+FITS = "from vitinit.benchmark.grids import grid; [grid.load(name) for name in grid.names()]"
 NEW = """
 import os, sys
 from vitinit.runners.cli.__main__ import main
@@ -55,6 +56,7 @@ os.environ["XDG_CACHE_HOME"], sys.argv = "new", ["vitinit", "plan", "smoke"]
 main()"""
 MODEL = 'import timm, torch; model = timm.create_model("vit_base_patch16_224"); '
 PAIRS = {
+    "fits of all shipped grids, at setup | import torch": (("-c", FITS), ("-c", "import torch")),
     "plan of a grid that is new here | import torch": (("-c", NEW), ("-c", "import torch")),
     "plan smoke | import torch": ((*VITINIT, "plan", "smoke"), ("-c", "import torch")),
     "status of small | import torch": ((*VITINIT, "status", "small", "--results", REFERENCE), ("-c", "import torch")),
