@@ -142,17 +142,14 @@ def photographs(tmp_path_factory):
     return root
 
 
-class _Silent(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server(tmp_path, monkeypatch):
     """Address of a web server over tmp_path/served."""
     monkeypatch.setenv("no_proxy", "*")
     (tmp_path / "served").mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Silent, directory=str(tmp_path / "served"))) as http:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
+    ) as http:
         threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://127.0.0.1:{http.server_port}"
         http.shutdown()

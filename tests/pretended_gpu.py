@@ -6,13 +6,9 @@ what is sent from pageable memory, and what may be read or written too early bec
 Modes belong to a thread: in others nothing can be put on the GPU.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -37,32 +33,32 @@ class Refused(RuntimeError):
 class Stream:
     """A stream: the number of its last operation, and after which ones of other streams the next one comes."""
 
-    def __init__(self, device: Any = None) -> None:
-        self.seen: Counter[Stream] = Counter()
+    def __init__(self, device=None):
+        self.seen = Counter()
 
-    def record_event(self) -> Stream:
+    def record_event(self):
         event = Stream()
         event.wait_event(self)
         return event
 
-    def wait_event(self, event: Stream) -> None:
+    def wait_event(self, event):
         self.seen |= event.seen
 
     wait_stream = wait_event
 
 
-class Storages(dict[int, Any]):
+class Storages(dict):
     """Storages, which it does not keep alive: the stream in which each was made, and who has used it when."""
 
-    def add(self, tensor: Tensor, stream: Stream) -> Tensor:
+    def add(self, tensor, stream):
         ref = StorageWeakRef(tensor.untyped_storage())  # while it is here, no other storage has its address
         self.setdefault(ref.cdata, SimpleNamespace(ref=ref, owner=stream, used=Counter(), recorded=set()))
         return tensor
 
-    def of(self, tensor: Tensor) -> Any:
+    def of(self, tensor):
         return self.get(tensor.untyped_storage()._cdata) if tensor.layout == torch.strided else None
 
-    def __contains__(self, tensor: Any) -> bool:
+    def __contains__(self, tensor):
         return self.of(tensor) is not None
 
 
@@ -79,29 +75,28 @@ class PretendedGpu(TorchDispatchMode):
         stream: the current one.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self):
         super().__init__()
-        self.device = device
         self.here, self.pinned = Storages(), Storages()
-        self.faults: list[str] = []
+        self.faults = []
         self.host, self.stream = Stream(), Stream()
-        self.shared: list[Any] = []
+        self.shared = []
         """Storages that another stream than their own has used."""
-        self.sending: list[tuple[Tensor, Tensor]] = []
+        self.sending = []
         """Page-locked tensors of which a copy is under way, and what was in them when it began."""
         self.leaving = False
         """A copy to main memory is under way, by `moved`; C++ takes that for where its tensors are anyway."""
 
-    def device_of(self, tensor: Tensor) -> torch.device:
-        return self.device if tensor in self.here else CPU
+    def device_of(self, tensor):
+        return GPU if tensor in self.here else CPU
 
-    def wait(self, why: str) -> None:
+    def wait(self, why):
         """The host waits for the current stream: all that it launches from now on comes after."""
         self.faults.append(f"waits for the GPU: {why}")
         self.sending.clear()
         self.host.wait_event(self.stream)
 
-    def uses(self, name: str, memory: Any) -> None:
+    def uses(self, name, memory):
         """Note that an operation of the current stream reads or writes; it must come after those of other streams."""
         if any(number > self.stream.seen[stream] for stream, number in memory.used.items()):
             self.faults.append(f"{name} does not wait for another stream")
@@ -109,7 +104,7 @@ class PretendedGpu(TorchDispatchMode):
         if self.stream is not memory.owner:
             self.shared.append(memory)
 
-    def check(self) -> None:
+    def check(self):
         """Note memory that was freed, or changed, before what uses it is done."""
         if any((now != then).any() for now, then in self.sending):
             self.faults.append("page-locked memory was changed as it was sent")
@@ -118,18 +113,18 @@ class PretendedGpu(TorchDispatchMode):
             if any(memory.used[stream] > memory.owner.seen[stream] for stream in {*memory.used} - memory.recorded):
                 self.faults.append("memory was freed while another stream may use it")
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = dict(kwargs or {}), func._schema.name.removeprefix("aten::")
         leaves = tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        ours = [each for each in tensors if each in self.here]
-        others = [each for each in tensors if each not in self.here and each.dim()]
+        ours = [tensor for tensor in tensors if tensor in self.here]
+        others = [tensor for tensor in tensors if tensor not in self.here and tensor.dim()]
         asked = kwargs.get("device")
         # formulas of gradients make tensors on the device that C++ sees
         of_gradient = not tensors and torch._C._current_autograd_node() is not None
         on_gpu = (ours and not self.leaving) or of_gradient or (asked is not None and asked.type != "cpu")
-        target = self.device if on_gpu else CPU
-        if asked is not None and asked.type == self.device.type:
+        target = GPU if on_gpu else CPU
+        if asked is not None and asked.type == GPU.type:
             kwargs["device"] = CPU
         pinned = bool(kwargs.pop("pin_memory", False))
         if name in COPYING:
@@ -145,19 +140,19 @@ class PretendedGpu(TorchDispatchMode):
             for tensor in ours:
                 self.uses(name, self.here.of(tensor))
         by_mask = name in INDEXING and any(
-            each is not None and each.dtype in (torch.bool, torch.uint8) for each in args[1]
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
         )
         if ours and (name in READING or by_mask):
             self.wait(name)
         result = func(*args, **kwargs)
-        for each in tree_leaves(result):
-            if isinstance(each, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
-                self.uses(name, self.here.of(self.here.add(each, self.stream)))
-            elif isinstance(each, Tensor) and pinned:
-                self.pinned.add(each, self.stream)
+        for output in tree_leaves(result):
+            if isinstance(output, Tensor) and on_gpu and not (name == "copy_" and args[0] not in self.here):
+                self.uses(name, self.here.of(self.here.add(output, self.stream)))
+            elif isinstance(output, Tensor) and pinned:
+                self.pinned.add(output, self.stream)
         return result
 
-    def _mixed(self, name: str, args: Any, others: list[Tensor]) -> None:
+    def _mixed(self, name, args, others):
         """Refuse operands on two devices, as long as they are no indices, which are sent first."""
         if (
             name in INDEXING
@@ -166,10 +161,10 @@ class PretendedGpu(TorchDispatchMode):
         ):
             self.wait(f"{name} by numbers on the CPU")
         else:
-            shapes = ", ".join(str(tuple(each.shape)) for each in others)
+            shapes = ", ".join(str(tuple(tensor.shape)) for tensor in others)
             raise Refused(f"{name}: all tensors must be on the same device, but these are on the CPU: {shapes}")
 
-    def _copied(self, args: Any, target: torch.device, non_blocking: bool) -> None:
+    def _copied(self, args, target, non_blocking):
         """Note copies that go from one device to the other."""
         source = args[1] if isinstance(args[1:2] and args[1], Tensor) else args[0]
         into = self.device_of(args[0]) if source is not args[0] else target
@@ -182,15 +177,11 @@ class PretendedGpu(TorchDispatchMode):
                 self.sending.append((source, source.clone()))
 
 
-def moved(gpu: PretendedGpu, tensor: Tensor, *args: Any, copy: bool = False, **kwargs: Any) -> Tensor:
+def moved(gpu, tensor, *args, copy=False, **kwargs):
     """`Tensor.to`."""
     other = kwargs.pop("other", args[0] if args else None)
     if isinstance(other, Tensor):
-        device, dtype, (non_blocking, memory_format) = (
-            other.device,
-            other.dtype,
-            (kwargs.get("non_blocking", False), None),
-        )
+        device, dtype, non_blocking, memory_format = other.device, other.dtype, kwargs.get("non_blocking", False), None
     else:
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
     how = {"dtype": dtype or tensor.dtype, "memory_format": memory_format}
@@ -215,48 +206,44 @@ TO, DEEPCOPY, NUMPY, TOLIST, TENSOR, AUTOCAST, GROUPS = (
 
 
 @contextmanager
-def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
+def pretended_gpu():
     """`cuda` is there, within."""
-    gpu = PretendedGpu(device)
+    gpu = PretendedGpu()
 
-    def to_numpy(tensor: Tensor, **kwargs: Any) -> Any:
+    def to_numpy(tensor, **kwargs):
         if tensor in gpu.here:
             raise Refused("can't convert cuda:0 device type tensor to numpy")
         return NUMPY(tensor, **kwargs)
 
-    def to_list(tensor: Tensor) -> Any:
+    def to_list(tensor):
         if tensor in gpu.here:
             gpu.wait("tolist")
         return TOLIST(tensor)
 
-    def deepcopied(tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+    def deepcopied(tensor, memo: dict):
         new = DEEPCOPY(tensor, memo)
         return gpu.here.add(new, gpu.stream) if tensor in gpu.here else new
 
-    def from_numbers(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
+    def from_numbers(data, *, device=None, **kwargs):
         return moved(gpu, TENSOR(data, **kwargs), device or CPU)
 
-    def one_hot(labels: Tensor, classes: int = -1) -> Tensor:
+    def one_hot(labels, classes=-1):
         """Does not look at the values, as on CUDA."""
         zeros = labels.new_zeros((*labels.shape, classes))
         return zeros.scatter_(-1, labels[..., None], 1)
 
-    def generator(device: Any = CPU) -> torch._C.Generator:
-        return Generator() if torch.device(device).type == gpu.device.type else torch._C.Generator(device)
+    def generator(device=CPU):
+        return Generator() if torch.device(device).type == GPU.type else torch._C.Generator(device)
 
-    def groups(tensors: Any, with_indices: bool = False) -> Any:
-        found = GROUPS(tensors, with_indices)
-        return {(gpu.device_of(group[0][0][0]), dtype): group for (_, dtype), group in found.items()}
+    def groups(tensors, with_indices=False):
+        by_dtype = GROUPS(tensors, with_indices).items()
+        return {(gpu.device_of(group[0][0][0]), dtype): group for (_, dtype), group in by_dtype}
 
     @contextmanager
-    def stream(other: Stream) -> Iterator[None]:
+    def stream(other):
         before, gpu.stream = gpu.stream, other
         yield
         gpu.stream = before
-
-    class Autocast(AUTOCAST):
-        def __init__(self, device_type: str, *args: Any, **kwargs: Any) -> None:
-            super().__init__("cpu", *args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
@@ -294,12 +281,12 @@ def pretended_gpu(device: torch.device = GPU) -> Iterator[PretendedGpu]:
             "get_device_properties": lambda device=None: SimpleNamespace(total_memory=2**36, uuid="12-34"),
         }.items():
             patch.setattr(torch.cuda, name, value)
-        patch.setattr(torch.cuda, "is_available", lambda: gpu.device.type == "cuda")
+        patch.setattr(torch.cuda, "is_available", lambda: True)
         patch.setattr(torch.accelerator, "is_available", lambda: False)
         patch.setattr(torch._C, "_group_tensors_by_device_and_dtype", groups)
         patch.setattr(torch, "tensor", from_numbers)
         patch.setattr(torch, "Generator", generator)
-        patch.setattr(torch, "autocast", Autocast)
+        patch.setattr(torch, "autocast", lambda device_type, *args, **kwargs: AUTOCAST("cpu", *args, **kwargs))
         patch.setattr(F, "one_hot", one_hot)
         with gpu:
             yield gpu

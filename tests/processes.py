@@ -2,11 +2,9 @@
 
 import multiprocessing
 import os
-import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -15,7 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OURS = ("vitinit", "tests")
 FORKS = multiprocessing.get_context("forkserver")
 """Starts processes that have imported torch and the like already: doing so takes seconds."""
 FORKS.set_forkserver_preload(
@@ -65,47 +62,6 @@ def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment
     process = start(*arguments, cwd=cwd, before=before, **environment)
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-
-def fresh(
-    *words: object, cwd: Path, path: tuple[Path, ...] = (ROOT,), **environment: str
-) -> subprocess.CompletedProcess:
-    """Run `python WORDS` in a process that has imported libraries before, but nothing of ours.
-
-    Args:
-        words: `-m MODULE` or `-c CODE`, and its arguments.
-        cwd: where it runs.
-        path: where it looks for our packages.
-        environment: more variables.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        said = Path(folder)
-        arguments = [*map(str, words)], cwd, path, said, {**os.environ, "COLUMNS": "200", **environment}
-        process = FORKS.Process(target=_python, args=arguments)
-        process.start()
-        process.join(PATIENCE)
-        assert process.exitcode is not None, f"it hangs: {words}"
-        out, err = ((said / name).read_text(errors="replace") for name in ("out", "err"))
-        return subprocess.CompletedProcess(words, process.exitcode, out, err)
-
-
-def _python(words: list[str], cwd: Path, path: tuple[Path, ...], said: Path, environment: dict[str, str]) -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the fork server may be that of a launch, which blocks signals
-    for descriptor, name in ((1, "out"), (2, "err")):
-        os.dup2(os.open(said / name, os.O_WRONLY | os.O_CREAT), descriptor)
-    os.chdir(cwd)
-    os.environ.clear()
-    os.environ.update(environment)
-    for name in list(sys.modules):
-        if name.partition(".")[0] in OURS:
-            del sys.modules[name]
-    sys.path[:] = [*map(str, path), *(entry for entry in sys.path if entry not in ("", str(ROOT)))]
-    kind, what, *_ = words
-    sys.argv = words[1:]
-    if kind == "-c":
-        exec(what, {"__name__": "__main__"})
-    else:
-        runpy.run_module(what, run_name="__main__", alter_sys=True)
 
 
 def children(pid: int) -> list[int]:

@@ -1,15 +1,16 @@
 """The texts are followed as a user would: their commands run, their examples work and pass the contracts."""
 
+import os
 import re
 import shlex
 import shutil
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
-from tests.processes import fresh
+from tests.processes import ROOT, VITINIT
 
-ROOT = Path(__file__).parents[1]
 FILES = [ROOT / "README.md", *sorted(ROOT.glob("[a-z]*/README.md")), *sorted(ROOT.glob("docs/*/*.md"))]
 TEXTS = {path: path.read_text(encoding="utf-8") for path in FILES}
 README = TEXTS[FILES[0]]
@@ -38,8 +39,9 @@ def of_my_grid(line):
 def run(line, cwd):
     """Output of a command, with the interpreter of these tests in place of the activated environment."""
     program, *words = shlex.split(line)
-    module = ["-m", "vitinit.runners.cli"] if program == "vitinit" else []
-    done = fresh(*module, *words, cwd=cwd, path=(cwd if (cwd / "runners").exists() else ROOT,))
+    python = VITINIT if program == "vitinit" else [sys.executable]
+    env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT)}
+    done = subprocess.run([*python, *words], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout
 

@@ -6,12 +6,10 @@ import pytest
 from synthetic_records import done, failed, skipped, write
 
 from vitinit.analysis.frame import load
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
 REFERENCE = Path(__file__).parents[2] / "results/reference"
-GRIDS = Path(grid.__file__).parent
 
 
 def test_study_choice(tmp_path):

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thorough
 from tests.held import HELD, HOLD
-from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, children, fresh, grandchildren, start, until
+from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, call, children, grandchildren, start, until
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.work import Queue, Work, inline, work
 from vitinit.runners.one_run import claims
@@ -49,7 +49,7 @@ def left_alone(tmp_path_factory):
         if executor not in made:
             folder = tmp_path_factory.mktemp(executor)
             study(folder)
-            done = fresh("-m", "vitinit.runners.cli", *RUN, "--executor", executor, cwd=folder)
+            done = call(*RUN, "--executor", executor, cwd=folder)
             assert done.returncode == 0, done.stderr
             made[executor] = folder / "results/local"
         return made[executor]

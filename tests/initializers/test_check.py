@@ -2,9 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable
 from types import MethodType
-from typing import Any
 
 import pytest
 import torch
@@ -15,8 +13,6 @@ from torch.nn import functional as F
 
 import vitinit
 from vitinit.initializers.streams import stream
-
-Change = Callable[[Any], object]
 
 
 def sound(**changes):

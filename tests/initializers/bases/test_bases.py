@@ -1,7 +1,6 @@
 """Bases against paper-facts 1.6, the libraries that they are of, and their formulas in numpy."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -21,9 +20,6 @@ def based(base, spec=ODD, **params):
         for parameter in m.parameters():
             parameter.fill_(float("nan"))
     return applied(m, base, 1, **params)
-
-
-Stated = Callable[[np.ndarray], None] | float
 
 
 def uniform(fan_in):

@@ -14,7 +14,6 @@ from vitinit.initializers.registry import Job
 MIMETIC = {"name": "mimetic"}
 IMPULSE = {"name": "impulse", "weight_norm": 4.0, "value_proj": "mimetic"}
 METHODS = pytest.mark.parametrize("of", [MIMETIC, IMPULSE], ids=["mimetic", "impulse"])
-Parts = tuple[np.ndarray, ...]
 
 
 def made(named, keep="", spec=VIT):
