@@ -79,6 +79,15 @@ def test_what_a_person_leaves_out_is_as_usual(tmp_path, monkeypatch):
     first, second = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids)
     assert first == second
     assert grids[0].registered.contrasts == grids[1].registered.contrasts
+    vitinit.run(
+        dict(reversed(ROWS.items())),
+        [f"folder:{tmp_path}/images"],
+        seeds=[0, 1],
+        model=whole,
+        results="results",
+        **long,
+    )
+    assert (grids[2].name, grids[2].layout.rows) == (grids[1].name, grids[1].layout.rows[::-1])
     assert {cell.spec.dataset.root for grid in grids for cell in grid.cells} == {tmp_path / "images"}
     for wrong in ({"workers": 0}, {"worker": 1}, {"device": "gpu"}, {"checkpoint_minutes": -1}):
         with pytest.raises(VitinitError, match=next(iter(wrong))):

@@ -300,22 +300,24 @@ def _plain(value: Any) -> Any:
 
 
 def _written(root: Path, name: str, content: Mapping[str, Any]) -> tuple[Path, bool]:
-    """Write a grid, unless its file says the same already; return it, and True if it was written."""
+    """Write a grid, unless its file says the same already; return it, and True if it is new."""
     import yaml
 
     from vitinit.benchmark.fields import is_folder_name
     from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.files.yaml_text import mapping
 
     if not is_folder_name(name):
         raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
     grid = root / f"{name}.yaml"
     written = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode()
     with os_errors(f"cannot write {grid}"):
-        if new := not grid.exists():
-            root.mkdir(parents=True, exist_ok=True)
-            write_atomically(grid, written)
-        elif grid.read_bytes() != written:
+        root.mkdir(parents=True, exist_ok=True)
+        before = b"" if (new := not grid.exists()) else grid.read_bytes()
+        if not new and mapping(before, grid) != mapping(written, grid):
             raise VitinitError(f"{grid} is another grid: give another name, or remove it")
+        if before != written:  # rows may be in another order now
+            write_atomically(grid, written)
     return grid, new
 
 

@@ -322,7 +322,8 @@ def details(view: View) -> list[str]:
     bases = Counter(model for model, _ in {(cell.spec.model.label, cell.spec.base.name) for cell, *_ in view.planned})
     for cell, *_ in view.planned:
         lines += [f"{cell.spec.model.label}: {line}" for line in cell.remarks if bases[cell.spec.model.label] > 1]
-    return [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
+    lines = [*dict.fromkeys(lines), *(f"not a record: {problem}" for problem in contents.problems)]
+    return [plain(line, 4_000) for line in lines]  # whoever can write there may have written megabytes
 
 
 def workers(view: View) -> list[str]:

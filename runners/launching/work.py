@@ -205,7 +205,7 @@ def check_writable(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in (folder, *folder.iterdir()):
+        for path in (folder, *folder.iterdir(), *folder.glob("tracking/*"), *folder.glob("tracking/*/*")):
             if path.is_symlink():
                 raise VitinitError(f"{path} is a link, and what is written would lie elsewhere: remove it")
         with tempfile.TemporaryFile(dir=folder) as file:

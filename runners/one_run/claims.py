@@ -42,7 +42,7 @@ NAME = re.compile(r"claim-(\d+)\.json")
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
 STALE_S = 90.0
-"""An owner whose heartbeat is older is gone; clocks of two machines must not differ by more."""
+"""An owner whose heartbeat is farther from now is gone; clocks of two machines must not differ by more."""
 PROGRESS_S = 10.0
 """Seconds between two writes of the progress, at least."""
 RELEASED = 1_000_000_000
@@ -56,13 +56,13 @@ class Owner(Frozen):
 
     model_config = ConfigDict(extra="ignore")
 
-    host: str
+    host: Annotated[str, Field(max_length=300)]
     machine: str
     """Identifies the running kernel and the namespace of pids."""
     pid: Annotated[int, Field(gt=0, lt=2**31)]
     born: int = 0
     """Start of the process, in clock ticks since the kernel's."""
-    job: str | None = None
+    job: Annotated[str, Field(pattern=r"^\d[\d_]*$")] | None = None
     """The job of a cluster that it belongs to."""
     source: str = ""
     """Hash of the code that it runs."""
@@ -129,7 +129,7 @@ def live(folder: Path) -> Owner | None:
         return owner if _alive(owner) else None
     if owner.job and owner.job == slurm_jobs.current():  # which has been started again on another node
         return None
-    return owner if time.time() - beat < STALE_S else None
+    return owner if abs(time.time() - beat) < STALE_S else None
 
 
 def bury(folder: Path, owner: Owner) -> None:

@@ -127,10 +127,12 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
 
 
 def test_a_link_in_a_study_is_refused(setting, tmp_path):
-    (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny/unfinished").symlink_to(tmp_path)
-    with pytest.raises(VitinitError, match="tiny/unfinished is a link"):
-        work(Queue(Work((), setting)), inline, MagicMock())
+    for name in ("unfinished", "tracking/tensorboard/1"):
+        (tmp_path / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tiny" / name).symlink_to(tmp_path)
+        with pytest.raises(VitinitError, match=f"tiny/{name} is a link"):
+            work(Queue(Work((), setting)), inline, MagicMock())
+        (tmp_path / "tiny" / name).unlink()
 
 
 def test_a_notebook_shows_one_line_that_is_updated(monkeypatch):

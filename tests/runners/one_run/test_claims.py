@@ -63,7 +63,9 @@ def test_a_pid_that_another_process_has_now_is_no_owner(tmp_path):
     assert claims.live(tmp_path) is None
 
 
-@pytest.mark.parametrize(("silent_for", "job", "live"), [(0.5, None, True), (1.5, None, False), (0.1, "7", False)])
+@pytest.mark.parametrize(
+    ("silent_for", "job", "live"), [(0.5, None, True), (1.5, None, False), (-1.5, None, False), (0.1, "7", False)]
+)
 def test_of_an_owner_on_another_machine_the_heartbeat_decides(tmp_path, monkeypatch, silent_for, job, live):
     """In a job that was started again on another node, that of its earlier start is over."""
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -78,7 +80,8 @@ def test_of_an_owner_on_another_machine_the_heartbeat_decides(tmp_path, monkeypa
 
 
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):
-    for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\0" * 40]):
+    far, job = '{"host": "h", "machine": "m", "pid": 3', ', "job": "/etc"}'
+    for number, content in enumerate(["", "[]", '{"host": 3}', '{"pid": "../../etc"}', "\0" * 40, far + job]):
         path = tmp_path / str(number) / "claim-1.json"
         path.parent.mkdir()
         path.write_text(content)
