@@ -40,8 +40,7 @@ class Seen:
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 """Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
 
-REGISTRY: Registry[Measure] = Registry("probe", name=lambda measure: measure.__name__)
-
+REGISTRY: Registry[Measure] = Registry("probe", ("vitinit.runners.probes",), name=lambda measure: measure.__name__)
 
 probe = REGISTRY.put
 """Decorator that registers a probe under the name of its function. A field of this name in
