@@ -50,10 +50,11 @@ def catalogue(study: Study) -> Iterator[Entry]:
     methods = {row: study.examples[row, None].method for row in study.rows if row not in OWN_MODEL.values()}
     plain = {row: PLAIN for row, method in methods.items() if not method and row != PLAIN}
     bases, column = plain | own_bases(study) | OWN_MODEL, study.columns[0]
-    controls = {row: placebo for placebo, (row, keeps) in placebos(study).items() if keeps != "entropy"}
+    of = placebos(study)
+    controls = {row: placebo for placebo, (row, keeps) in of.items() if keeps != "entropy"}
     for row, method in methods.items():
         over = compare(study, (row, bases.get(row, "")), column)
-        if over and over.verdict and (method is None or method.name != "placebo"):
+        if over and over.verdict and row not in of and (method is None or method.name != "placebo"):
             control = compare(study, (row, controls.get(row, "")), column)
             alone = study.examples[row, None].model == study.examples[bases[row], None].model
             placebo = control.short if control else ""

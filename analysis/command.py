@@ -34,6 +34,14 @@ OutOption = Annotated[
     ),
 ]
 
+MetricOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="last or best epoch, or another metric, such as top5 or file.py:NAME (in a folder of its own).",
+    ),
+]
+
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
 
@@ -86,7 +94,7 @@ def write(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """Say of an error that nobody meant where it is: in what, and at which line that is no library's.
+    """Add the location to unexpected errors: what was computed, and the last line that is not a library's.
 
     Raises:
         BrokenFile: with that line.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,6 +18,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecor
 from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.settings import columns
 from vitinit.benchmark.spec import RunSpec
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
@@ -100,6 +102,10 @@ class Study:
         common, *heads = template("heads.txt.j2", names=list(self.names.values())).splitlines()
         return common, dict(zip(self.names, heads, strict=True))
 
+    def note(self, name: str, **values: Any) -> list[str]:
+        """Return the lines of a template of `tables/templates`, filled in with this study and values."""
+        return self.printed(template(f"{name}.txt.j2", study=self, **values)).splitlines()
+
     def printed(self, text: str) -> str:
         """Return a text with the names of columns in place of their labels."""
         for column in sorted(self.names, key=len, reverse=True):
@@ -152,7 +158,7 @@ class Study:
                 "run_id": run.run_id,
                 "row": row,
                 "column": column,
-                "dataset_label": run.spec.dataset.label,
+                "dataset": run.spec.dataset.at_any_size + column.removeprefix(run.spec.dataset.label),
                 "train_images": run.dataset.train,
                 "checksum": run.dataset.checksum,
                 "model": run.spec.model.describe(),
@@ -225,14 +231,17 @@ class Study:
             raise VitinitError(f"study {self.name!r}: {error}") from None
         return replace(self, contents=replace(self.contents, done=done))
 
-    def summary(self) -> str:
-        """Say how many runs were read, in a sentence."""
-        return template("read.txt.j2", study=self).strip()
-
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""
         if not self.contents.done:
-            raise VitinitError(template("no_runs.txt.j2", study=self).strip())
+            raise VitinitError(self.note("no_runs")[0])
+
+
+def metric_name(text: str) -> str:
+    """Return the name of a metric, which may be in a file of one's own: `file.py:NAME`."""
+    if plugins.in_a_file(text):
+        return registry.REGISTRY.load(plugins.load(plugins.pinned(text, Path.cwd())), text).name
+    return text
 
 
 def home(folders: Sequence[Path]) -> Path:

@@ -26,7 +26,7 @@ from vitinit.analysis.text import one_line
 from vitinit.initializers.errors import VitinitError
 
 FILE = "report.html"
-FIRST = ("differences", "forest", "accuracy")
+FIRST = ("differences", "forest", "accuracy", "scaling")
 """Figures that are open, in this order; others unfold."""
 LAST = ("attention", "cka")
 """Beginnings of figures behind all others."""
@@ -55,7 +55,7 @@ def run(
 
 
 def _write(path: Path, **values: Any) -> None:
-    values |= {"part": lambda table: Markup(to_part(table)), "inline": _inline, "file": FILE}
+    values |= {"part": lambda table: Markup(to_part(table)), "inline": _inline, "file": FILE, "first": FIRST}
     command.write(path, template("report.html.j2", Path(__file__).parent, **values))
     command.say([f"wrote {path}"])
 
@@ -84,7 +84,7 @@ def _page(study: frame.Study, broken: list[VitinitError]) -> dict[str, Any]:
     paragraphs = answer.splitlines()
     if not (has_own(study) or tuning or any(map(of_contrasts, tables))):
         paragraphs = notes.sentences(tables[0])
-    limits = [*notes.without_numbers(study), *notes.mixed_code(study)]
+    limits = study.note("without_numbers") + study.note("mixed_code")
     limits += re.findall("^- (.*)", text.partition("\n## Limits\n")[2].partition("\n## ")[0], re.MULTILINE)
     drawings = [FIGURES.get("accuracy")] if tuning else [*FIGURES.entries(), *CURVES.entries()]
     drawings.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))

@@ -11,6 +11,7 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Published, lookup, read_in_part
 from vitinit.benchmark.metrics.registry import MAIN
 from vitinit.benchmark.settings import flat
+from vitinit.benchmark.spec import InitializerSpec
 
 Key = tuple[str, str]
 """Row and column label."""
@@ -23,13 +24,25 @@ def baselines_of(study: Study) -> dict[str, str]:
     """
     if study.baseline:
         return {row: study.baseline for row in study.rows if row != study.baseline}
-    first, bases = dict[str, str](), own_bases(study)
-    for row in study.rows:
-        spec = study.examples[row, None]
-        if not spec.method:
-            base = first.setdefault(spec.model_dump_json(include={"model", "recipe"}), row)
-            bases |= {row: base} if base != row else {}
+    bases, plain = own_bases(study), plain_rows(study)
+    for row in plain:
+        first = next(other for other in plain if other == row or _alike(study, row, other, "model", "recipe"))
+        bases |= {row: first} if first != row else {}
     return bases
+
+
+def plain_rows(study: Study) -> list[str]:
+    """Return the rows without a method."""
+    return [row for row in study.rows if not study.examples[row, None].method]
+
+
+def _alike(study: Study, row: str, other: str, *fields: str) -> bool:
+    """Return True if two rows have columns in common, and equal fields of their specs in all of these."""
+    places = [place for place in study.columns if {(row, place), (other, place)} <= study.examples.keys()]
+    settings = [
+        [getattr(study.examples[label, place], name) for place in places for name in fields] for label in (row, other)
+    ]
+    return bool(places) and settings[0] == settings[1]
 
 
 @lru_cache(maxsize=64)
@@ -45,30 +58,32 @@ def own_bases(study: Study) -> dict[str, str]:
 
     Of several with different recipes it is the one that differs from the row in the fewest fields.
     """
-    starts, bases = {key: (spec.base, spec.model) for key, spec in study.examples.items()}, {}
-    plain = [row for row in study.rows if not study.examples[row, None].method]
+    bases, plain = dict[str, str](), plain_rows(study)
     for row in (row for row in study.rows if row not in plain):
-        others = []
-        for other in plain:
-            places = [place for place in study.columns if {(row, place), (other, place)} <= starts.keys()]
-            if places and all(starts[row, place] == starts[other, place] for place in places):
-                others.append(other)
-        if others:
-            bases[row] = min(others, key=lambda other: len(differing(study, row, other)))
+        if others := [other for other in plain if _alike(study, row, other, "base", "model")]:
+            bases[row] = _nearest(study, row, others)
     return bases
 
 
+def _nearest(study: Study, row: str, others: list[str]) -> str:
+    """Return the row that differs from another one in the fewest fields of its settings; of equals the first."""
+    return min(others, key=lambda other: len(differing(study, row, other)))
+
+
 def placebos(study: Study) -> dict[str, tuple[str, str]]:
-    """Return for each placebo the row that it is of, over the same base and model, and the property that it keeps."""
-    specs = {row: study.examples[row, None] for row in study.rows}
-    return {
-        row: (other, spec.method.params["keep"])
-        for row, spec in specs.items()
-        if spec.method and spec.method.name == "placebo"
-        for other, candidate in specs.items()
-        if candidate.method and spec.method.params["of"] == {"name": candidate.method.name, **candidate.method.params}
-        if (candidate.base, candidate.model) == (spec.base, spec.model)
-    }
+    """Return for each placebo the row that it is of, and the property that it keeps; `own` of those that a grid names.
+
+    A row whose method is `placebo` is of the row with that method over the same base and model.
+    """
+    of = {row: (other, "own") for row, other in study.layout.placebos.items() if {row, other} <= {*study.rows}}
+    methods = {row: spec.method for row in study.rows if (spec := study.examples[row, None]).method}
+    for row, method in methods.items():
+        if method.name == "placebo":
+            method_of = InitializerSpec.model_validate(method.params["of"])
+            others = [other for other in methods if methods[other] == method_of]
+            if others := [other for other in others if _alike(study, row, other, "base", "model")]:
+                of.setdefault(row, (_nearest(study, row, others), method.params["keep"]))
+    return of
 
 
 def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:

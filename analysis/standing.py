@@ -39,7 +39,7 @@ class Standing:
     @property
     def verdict(self) -> str:
         """The answer in one sentence, by the template `verdict.txt.j2`."""
-        return template("verdict.txt.j2", found=self, last=self.last, target=self.looks.target).strip()
+        return template("verdict.txt.j2", standing=self, last=self.last, target=self.looks.target).strip()
 
 
 def judge(
@@ -113,7 +113,7 @@ def lines(standing: Standing, study: frame.Study, beside: Iterable[frame.Study])
         gains.append(board.ranked(study, last)._replace(name=f"> {standing.row}"))
     return template(
         "standing.txt.j2",
-        found=standing,
+        standing=standing,
         study=study,
         last=last,
         others=len(named - {study.name}),

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 import vitinit.initializers.errors as errors
 
@@ -53,6 +54,11 @@ def signed(value: float, digits: int = 2) -> str:
 def number(value: float, digits: int = 2) -> str:
     """Write a number with so many decimals and a true minus, without a plus."""
     return signed(value, digits).removeprefix("+")
+
+
+def listed(labels: Iterable[str]) -> str:
+    """Join labels by commas; those with a comma of their own are in quotes."""
+    return ", ".join(f'"{label}"' if "," in label else label for label in labels)
 
 
 def p_written(p: float) -> str:

@@ -64,9 +64,11 @@ class Contrast(Frozen):
 
 
 class Registered(Frozen):
-    """Contrasts and analysis, as grids and layouts of studies hold them."""
+    """Contrasts, placebos and analysis, as grids and layouts of studies hold them."""
 
     contrasts: list[Contrast] = Field(default_factory=list)
     """Comparisons named before the first run, so that the tests of a study are those and no others."""
     analysis: Analysis = Analysis()
     """Interval and test of these comparisons."""
+    placebos: dict[Composed, Composed] = Field(default_factory=dict)
+    """Controls of one's own, by row the row that each is the placebo of; those of the method `placebo` are known."""

@@ -115,6 +115,11 @@ class DatasetSpec(Frozen):
         label = f"{name}[{', '.join(settings)}]" if settings else name
         return f"{label}, validation" if self.evaluate_on == "val" else label
 
+    @property
+    def at_any_size(self) -> str:
+        """The label without the number of training images."""
+        return self.model_copy(update={"train_size": None}).label
+
 
 class NamedSpec(Frozen):
     """Something by name with its parameters."""

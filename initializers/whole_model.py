@@ -74,7 +74,7 @@ last, and that one. The classifier."""
 
 @dataclass(frozen=True)
 class Place:
-    """A Linear's."""
+    """Role and layout of one Linear."""
 
     role: Role = "other"
     matrices: int = 1

@@ -142,7 +142,7 @@ def _environment(profile: Profile) -> dict[str, str]:
 
 
 REQUEUES = 3
-"""So often a job may reach its limit before it has begun anything: a limit that is too short always would."""
+"""Maximum requeues for a job that never started work: with a limit that is too short it never would."""
 
 
 def export_ranks() -> int:

@@ -76,32 +76,29 @@ class StudyResults:
             metric: `last` or `best` epoch, or another metric, such as `top5`.
             baseline: row that differences are to. Default: each row's own base.
         """
+        from vitinit.analysis.frame import metric_name
         from vitinit.analysis.tables.registry import build
 
-        return TableView(build(self._read(baseline).by(metric), name))
+        return TableView(build(self._read(baseline).by(metric_name(metric)), name))
 
-    def plot(self, figure: str | None = None) -> dict[str, Panels]:
-        """Return figures of one kind by name: `study.plot()["accuracy"]` in a notebook.
+    def plot(self, figure: str = "accuracy") -> Panels:
+        """Return a figure, which a notebook shows.
 
-        `axes` of a figure are matplotlib's, to go on with, by the name of the panel; its `figure.savefig` writes it.
+        `axes` are matplotlib's by the name of the panel, to go on with, and `figure.savefig` writes it.
 
         Args:
-            figure: as `vitinit figures --figure` calls it. Default: the first that the study has.
+            figure: file that `vitinit figures` or `vitinit curves` writes, without its ending.
         """
         import matplotlib as mpl
 
         from vitinit.analysis.figures import style
-        from vitinit.analysis.figures.registry import FIGURES
+        from vitinit.analysis.figures.drawing import figure as drawn
 
         study = self._read()
         study.require_runs()
-        chosen = FIGURES.entries() if figure is None else [FIGURES.get(figure)]
         with mpl.rc_context():  # the notebook's own style stays as it was
             style.set_defaults()
-            figures = next(filter(None, (drawing.figures(study) for drawing in chosen)), {})
-        if not figures:
-            raise VitinitError(f"study {self.name!r} has no figure {figure or ''}: {chosen[0].why_none}")
-        return figures
+            return drawn(study, figure)
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()

@@ -6,20 +6,9 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.scaling import over_numbers
 from vitinit.analysis.figures.style import Panels, file_part, score_name
 from vitinit.analysis.frame import Study
+from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.stats import student
-from vitinit.analysis.tables.convit import gap_bases
-
-
-def several_sizes(study: Study) -> dict[str, pd.DataFrame]:
-    """Return runs of each dataset that has several sizes of the training split, by what their panel is called."""
-    runs = study.runs
-    names = [  # what tells settings apart stands behind the dataset's label
-        study.contents.done[run_id].spec.dataset.model_copy(update={"train_size": None}).label
-        + column.removeprefix(label)
-        for run_id, column, label in runs[["run_id", "column", "dataset_label"]].itertuples(index=False)
-    ]
-    runs = runs.assign(x=runs["train_images"], value=runs["score"], column=names)
-    return {str(name): group for name, group in runs.groupby("column", sort=False) if group["x"].nunique() > 1}
+from vitinit.analysis.tables.convit import gaps
 
 
 @CURVES.add(
@@ -33,20 +22,20 @@ def sample_efficiency(study: Study) -> dict[str, Panels]:
     Gains are by seed: the score over the base's of the same seed and size, minus 1.
     """
 
-    bases, figures = gap_bases(study), {}
-    for name, runs in several_sizes(study).items():
-        theirs = runs.loc[runs["value"] > 0, ["row", "x", "seed", "value"]]
-        ours = runs.assign(base=runs["row"].map(bases)).dropna(subset="base")
-        both = ours.merge(theirs, left_on=["base", "x", "seed"], right_on=["row", "x", "seed"], suffixes=("", "_base"))
-        if len(both):
-            gains = both.assign(
-                column="gain relative to the base (%)", value=100 * (both["value"] / both["value_base"] - 1)
-            )
-            data = pd.concat([runs.assign(column=f"{score_name(runs)} (%)"), gains])
-            data = data[["column", "row", "seed", "x", "value"]]
-            points = data.groupby(["column", "row", "x"])["value"]
-            data = data.join(points.agg(low=lambda x: student(x).low, high=lambda x: student(x).high), on=points.keys)
-            title = f"Sample efficiency, {study.heads[0] or name}"
+    figures = {}
+    for dataset, runs in study.runs.groupby("dataset", sort=False):
+        images, lines = dict(zip(runs["column"], runs["train_images"], strict=True)), []
+        gained = {where: gap for where, gap in gaps(study).items() if where[1] in images and len(gap)}
+        panels = {f"{score_name(runs)} (%)": values_by_seed(study), "gain relative to the base (%)": gained}
+        for panel, cells in panels.items() if len(set(images.values())) > 1 and gained else ():
+            for (row, column), values in cells.items():
+                if column in images:
+                    mean = student(values)
+                    where = panel, row, images[column], mean.low, mean.high
+                    lines += [(*where, seed, value) for seed, value in values.items()]
+        if lines:
+            data = pd.DataFrame(lines, columns=["column", "row", "x", "low", "high", "seed", "value"])
+            title = f"Sample efficiency, {study.heads[0] or str(dataset)}"
             figure = over_numbers(study, data, "training images", "", title, study.rows)
-            figures[f"sample_efficiency-{file_part(name)}"] = figure
+            figures[f"sample_efficiency-{file_part(str(dataset))}"] = figure
     return figures

@@ -28,7 +28,7 @@ def initializers(study: Study) -> dict[str, Panels]:
         layers = enumerate(zip(*(run.maps.grams_ELBnn[-1] for run in runs.values()), strict=False), 1)
         maps = {f"layer {layer}": cka(grams := np.stack(gram_matrices), grams) for layer, gram_matrices in layers}
         stacked: Any = pd.concat({panel: pd.DataFrame(values, names, names) for panel, values in maps.items()}).stack()
-        data = stacked.rename_axis(["panel", "one", "other"]).reset_index(name="cka")
+        data = stacked.rename_axis(["panel", "row", "other"]).reset_index(name="cka")
         grid = show(data, maps, WIDTH / min(max(len(maps), 3), 4), 4, vmin=data["cka"].min(), vmax=1)
         for axes in list(grid.axes.values())[:: grid.across]:
             axes.yaxis.set_visible(True)

@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from vitinit.analysis import command
+from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
-from vitinit.analysis.figures.registry import Drawing, Drawings
-from vitinit.analysis.frame import Study, load_all
+from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
+from vitinit.analysis.frame import Study, load_all, metric_name
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, unknown_name
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -39,6 +40,24 @@ def drawn(
             broken.append(error)
 
 
+def figure(study: Study, name: str) -> style.Panels:
+    """Draw a figure or curve by the name of its file; of a drawing with one file, its own name will do.
+
+    Raises:
+        VitinitError: there is none of this name, or the records do not give it.
+    """
+    begin = name.partition("-")[0]
+    drawing = (CURVES if begin in CURVES.by_name() else FIGURES).get(begin)
+    figures = drawing.figures(study)
+    if name == drawing.name and len(figures) == 1:
+        return next(iter(figures.values()))
+    if not figures:
+        raise VitinitError(f"study {study.name!r} has no figure {name}: {drawing.why_none}")
+    if name not in figures:
+        raise unknown_name(f"figure of study {study.name}", name, figures)
+    return figures[name]
+
+
 def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
     """Return the command that draws what the files of one folder register, with the first sentence of its help."""
     folder = drawings.packages[0].rpartition(".")[2]
@@ -51,10 +70,7 @@ def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
         figure: Annotated[
             str | None, typer.Option(metavar="NAME", help="This alone, such as accuracy or gating. Default: all.")
         ] = None,
-        metric: Annotated[
-            str | None,
-            typer.Option(metavar="NAME", help="In place of the study's own, such as top5 (drawn in figures-top5)."),
-        ] = None,
+        metric: command.MetricOption = "last",
         width: Annotated[float, typer.Option(metavar="INCHES", help="Width of a figure.")] = style.WIDTH,
         font: Annotated[float, typer.Option(metavar="POINTS", help="Size of the text.")] = 8,
     ) -> None:
@@ -62,10 +78,11 @@ def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
         style.set_defaults(width, font)
         chosen = [drawings.get(figure)] if figure else drawings.entries()
         broken: list[VitinitError] = []
-        place, alone = f"{folder}-{metric}" if metric else folder, len(studies) == 1
+        metric = metric_name(metric)
+        place, alone = folder if metric == "last" else f"{folder}-{metric}", len(studies) == 1
         for study in studies:
             target = command.folder(study.out(out, place, alone))
-            shown, files, said = study.by(metric) if metric else study, 0, list[str]()
+            shown, files, said = study.by(metric), 0, list[str]()
             for drawing, figures in drawn(chosen, shown, broken):
                 for file, grid in figures.items():
                     style.save(grid, target, file)

@@ -10,6 +10,8 @@ from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panels, present, score_name, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
+from vitinit.analysis.tables.notes import not_initialisation_alone
+from vitinit.analysis.text import listed
 from vitinit.benchmark.contrasts import Contrast
 
 BY_SEED = "by seed: mean with 95 % interval"
@@ -37,6 +39,10 @@ def _to_bases(study: Study) -> dict[str, Contrast]:
     return {row: between(row, bases[row]) for row in present(study.rows, bases)}
 
 
+def _over_bases(study: Study) -> str:
+    return "Gain over " + (study.baseline or "each method's base")
+
+
 def gain_name(study: Study) -> str:
     """Return the name of an axis of gains."""
     return f"gain in {score_name(study.runs)} (points" + (", lower is better)" if study.lower_is_better else ")")
@@ -56,7 +62,7 @@ def _points(
         looks: Colour and marker by its values.
     """
     shown = data.drop(columns=["low", "high"])
-    grid = panels(shown, data["column"], 0.8 + inches * len(labels), x=gain_name(study))
+    grid = panels(shown, data["column"], 0.8 + inches * len(labels), x=gain_name(study), sharex=False)
     for key, group in data.groupby(["column", "label", by]):
         column, label, value = map(str, key)
         axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]
@@ -89,18 +95,16 @@ def differences(study: Study) -> dict[str, Panels]:
 
     A base, which is a row without a method, is compared with the first base.
     """
-    over, contrasts = "the second row", {contrast.name: contrast for contrast in study.contrasts if not study.baseline}
-    data = differences_of(study, contrasts)
+    contrasts = {contrast.name: contrast for contrast in study.contrasts if not study.baseline}
+    title, data = "Comparisons that the grid names", differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
-        over, data = study.baseline or "each method's base", differences_of(study, _to_bases(study))
+        title, data = _over_bases(study), differences_of(study, _to_bases(study))
     if data.empty:
         return {}
     colours = palette(present(study.rows, data["row"]))
     looks = {label: {"color": colours[row], "fmt": "o"} for label, row in zip(data["label"], data["row"], strict=True)}
     grid = _points(study, data, list(looks), 0.24, "label", looks)
-    return {
-        "differences": finish(study, grid, f"Gain over {over}", f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))
-    }
+    return {"differences": finish(study, grid, title, f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
 
 
 @FIGURES.add(
@@ -110,17 +114,23 @@ def differences(study: Study) -> dict[str, Panels]:
 )
 def forest(study: Study) -> dict[str, Panels]:
     """Draw the difference of each row but placebos, the largest first, and in its line those of its placebos."""
-    of, data = placebos(study), differences_of(study, _to_bases(study))
+    of, bases = placebos(study), _to_bases(study)
+    data = differences_of(study, bases)
     data["label"] = [of.get(row, (row, ""))[0] for row in data["row"]]
-    data["kind"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
-    order = data[data["kind"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
+    data["keeps"] = [of.get(row, ("", "itself"))[1] for row in data["row"]]
+    order = data[data["keeps"] == "itself"].groupby("label")["gain"].mean().sort_values(ascending=False)
     data = data[data["label"].isin(order.index)].reset_index(drop=True)
-    looks = {keeps: look for keeps, look in LOOKS["kinds"].items() if keeps in set(data["kind"])}
+    looks = {keeps: look for keeps, look in LOOKS["placebos"].items() if keeps in set(data["keeps"])}
     if len(looks) < 2:
         return {}
-    grid = _points(study, data, list(order.index), 0.34, "kind", looks)
+    grid = _points(study, data, list(order.index), 0.34, "keeps", looks)
     grid.legend = {
         "the row itself" if keeps == "itself" else f"its placebo ({keeps})": grid.legend[keeps] for keeps in looks
     }
-    title = "Gain over " + (study.baseline or "each method's base")
-    return {"forest": finish(study, grid, title, f"{BY_SEED}, the largest gain first", with_seeds(data, "row"))}
+    alone = [row for row in study.rows if study.examples[row, None].method and row not in bases | of]
+    notes = [
+        f"{BY_SEED}, the largest gain first.",
+        *([f"Not drawn, as no row is the base: {listed(alone)}."] if alone else []),
+        *not_initialisation_alone(study, [(row, other) for row, (other, _) in of.items() if row in set(data["row"])]),
+    ]
+    return {"forest": finish(study, grid, _over_bases(study), " ".join(notes), with_seeds(data, "row"))}

@@ -60,8 +60,9 @@ class Panels:
     x: str = "epoch"
     y: str = ""
     """Names of the axes."""
+    sharex: bool = True
     sharey: bool = True
-    """True if all panels have the same vertical axis, as they have the same horizontal one."""
+    """True if all panels have the same horizontal axis, and the same vertical one."""
     legend: dict[str, Any] = field(default_factory=dict)
     """Handles by label."""
     images: list[Any] = field(default_factory=list)
@@ -84,12 +85,14 @@ class Panels:
         self.figure.supylabel(self.y if many else "")
         for place, axes in enumerate(every):
             bottom, left = place + self.across >= len(every), place % self.across == 0
-            axes.set(xlim=(x[:, 0].min(), x[:, 1].max()), xlabel=textwrap.fill(self.x, self.letters) if bottom else "")
+            axes.set(xlabel=textwrap.fill(self.x, self.letters) if bottom else "")
             axes.set_ylabel(self.y if left and not many else "")
-            axes.tick_params(labelbottom=bottom, labelleft=left or not self.sharey)
+            axes.tick_params(labelbottom=bottom or not self.sharex, labelleft=left or not self.sharey)
+            if self.sharex:
+                axes.set_xlim(x[:, 0].min(), x[:, 1].max())
             if self.sharey:
                 axes.set_ylim(y[:, 0].min(), y[:, 1].max())
-            for axis, outer in ((axes.xaxis, bottom), (axes.yaxis, left or not self.sharey)):
+            for axis, outer in ((axes.xaxis, bottom or not self.sharex), (axes.yaxis, left or not self.sharey)):
                 axis.set_in_layout(outer)
                 if not axis.get_label_text():
                     axis.set_label_coords(0, 0)  # nothing to find room for

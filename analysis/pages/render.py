@@ -9,12 +9,10 @@ from jinja2 import Environment
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.comparison import unnamed
-from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
-from vitinit.analysis.figures.registry import FIGURES
+from vitinit.analysis.figures.drawing import figure
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.tables.contrasts import method
-from vitinit.analysis.tables.notes import mixed_code
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
 from vitinit.benchmark.grids import grid
@@ -78,15 +76,7 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
     Raises:
         VitinitError: the records do not give one of them.
     """
-    shown = {}
-    for file in re.findall(r"\(figures/([^)]+)\.png\)", text):
-        name = file.partition("-")[0]
-        drawings = FIGURES if name in {drawing.name for drawing in FIGURES.entries()} else CURVES
-        figures = drawings.get(name).figures(study)
-        if file not in figures:
-            raise VitinitError(f"page of study {study.name}: the records give no figure {file}")
-        shown[file] = figures[file]
-    return shown
+    return {file: figure(study, file) for file in re.findall(r"\(figures/([^)]+)\.png\)", text)}
 
 
 def render(name: str, folders: Sequence[Path] = (), studies: Iterable[frame.Study] = (), **values: object) -> str:
@@ -108,6 +98,5 @@ def _environment(*folders: Path) -> Environment:
         "unnamed": unnamed,
         "grids": grid.names(),
         "method": method,
-        "mixed_code": mixed_code,
     }
     return environment

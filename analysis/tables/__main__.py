@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,8 +14,6 @@ from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
 from vitinit.analysis.text import count
-from vitinit.benchmark.metrics import registry as metrics
-from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 
 
@@ -36,23 +33,16 @@ def run(
     file_formats: Annotated[
         str, typer.Option("--format", metavar="NAME", help=f"With commas: {', '.join(FORMATS)}.")
     ] = "latex",
-    metric: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="last or best epoch, or another metric, such as top5 or file.py:NAME (written to tables-top5).",
-        ),
-    ] = "last",
+    metric: command.MetricOption = "last",
 ) -> None:
     """Write tables of records, and print the main one of each study with a summary: gains over each method's base."""
     formats = file_formats.split(",")
     for name in formats:
         if name not in FORMATS:
             raise unknown_name("format", name, FORMATS)
-    if plugins.in_a_file(metric):
-        metric = metrics.REGISTRY.load(plugins.load(plugins.pinned(metric, Path.cwd())), metric).name
+    metric = frame.metric_name(metric)
     every = [study.by(metric) for study in frame.load_all(results, study_name, baseline)]
-    place = "tables" if metric in ("last", "best") else f"tables-{metric}"
+    place = "tables" if metric == "last" else f"tables-{metric}"
     available = {name: study for study in every for name in names(study)}
     if table_name and table_name not in available:
         raise unknown_name("table", table_name, available)
@@ -65,13 +55,12 @@ def run(
     studies = [available[table_name]] if table_name else every
     broken: list[VitinitError] = []
     for study in studies:
-        console.print(study.summary())
+        console.print(*study.note("read"))
         folder = command.folder(study.out(out, place, len(studies) == 1))
-        gains = gain or everything or baseline is not None or len(study.columns) == 1
         tables = []
         for name in [table_name] if table_name else names(study):
             try:
-                tables.append(build(study, name, gains))
+                tables.append(build(study, name, gain or everything or None))
             except BrokenFile as error:
                 broken.append(error)
         named = next((table for table in tables if of_contrasts(table)), None)
@@ -85,7 +74,7 @@ def run(
                     console.print(line)
         if brief:
             summary = notes.sentences(tables[0], None if baseline else named) if tables else []
-            for line in (*notes.without_numbers(study), *notes.mixed_code(study), *summary):
+            for line in study.note("without_numbers") + study.note("mixed_code") + summary:
                 console.print(line)
         console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {folder}\n")
     if not FOLDER.is_dir():

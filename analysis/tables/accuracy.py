@@ -2,11 +2,10 @@
 
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import baselines_of, own_bases, published_numbers, values_by_seed
+from vitinit.analysis.rows import baselines_of, own_bases, plain_rows, published_numbers, values_by_seed
 from vitinit.analysis.stats import LEAST_PAIRS
-from vitinit.analysis.tables.notes import about_runs, beside, not_initialisation_alone, subject
+from vitinit.analysis.tables.notes import beside, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 
 
@@ -14,7 +13,7 @@ from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 def accuracy(asked: Asked) -> Table:
     """Return the table of all rows and columns."""
     study, values = asked.study, values_by_seed(asked.study)
-    plain = [row for row in study.rows if not study.examples[row, None].method]
+    plain = plain_rows(study)
     pairs = {first: second for first, second in study.pairs.values() if second in plain}
     baselines, published = baselines_of(study), published_numbers(study)
     if not study.baseline:
@@ -36,18 +35,14 @@ def accuracy(asked: Asked) -> Table:
                 published_difference=paper.value - base_paper.value if paper and base_paper and same else None,
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
-    text = template(
-        "differences.txt.j2",
-        study=study,
-        baseline=study.baseline,
-        pairs=pairs,
-        named=named(study),
-        plain=plain,
-        compared=compared,
-        baselines=baselines,
-    )
-    alone = not_initialisation_alone(study, compared.items())
-    notes = [*text.splitlines(), *alone, *about_runs(study, cells), *beside(study, cells)]
+    known = {"pairs": pairs, "named": named(study), "plain": plain, "compared": compared, "baselines": baselines}
+    notes = [
+        *study.note("differences", **known),
+        *not_initialisation_alone(study, compared.items()),
+        *study.note("runs", missing=[f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]),
+        *study.note("without_numbers"),
+        *beside(study, cells),
+    ]
     return compose(asked, cells, subject(study), notes, baselines=baselines)
 
 

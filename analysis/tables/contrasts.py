@@ -1,5 +1,8 @@
 """The comparisons that a grid names, and no others: what a study stands or falls by; after training, and over it."""
 
+from collections import defaultdict
+from itertools import product
+
 import numpy as np
 
 from vitinit.analysis.comparison import compare, named
@@ -7,7 +10,6 @@ from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 
 OVER = "first minus second row"
@@ -22,12 +24,12 @@ def of_contrasts(table: Table) -> bool:
 
 def method(study: Study) -> list[str]:
     """Return sentences on interval, test, smallest detectable effect and check of what the grid names."""
-    return template("contrasts.txt.j2", study=study, named=named(study).values()).splitlines()
+    return study.note("contrasts", named=named(study).values())
 
 
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
 def contrasts(asked: Asked) -> Table:
-    """Return a line per contrast and dataset: accuracy of the first row, its gain over the second, and p."""
+    """Return a line per contrast and dataset: accuracy of the row before the minus, the difference, and p."""
     study, values = asked.study, values_by_seed(asked.study)
     comparisons = named(study)
     cells, shown = {}, {}
@@ -42,28 +44,28 @@ def contrasts(asked: Asked) -> Table:
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {name: pair[1] for name, pair in study.pairs.items()}
-    explained = template("tested.txt.j2", named=named(study).values()).splitlines()
+    explained = study.note("tested", named=named(study).values())
     of = subject(study, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 
 
 def _evaluated(study: Study) -> dict[str, list[int]]:
-    """Return by column the epochs that runs of the compared rows were evaluated after."""
-    compared = {row for contrast in study.contrasts for row in contrast.weights}
-    epochs = study.epochs[study.epochs["row"].isin(compared)]
-    return {
-        str(column): sorted(values) for column, values in epochs.groupby("column", sort=False)["epoch"].unique().items()
-    }
+    """Return by column the epochs after which both rows of a comparison were evaluated."""
+    epochs = {key: set(values) for key, values in study.epochs.groupby(["column", "row"])["epoch"]}
+    common = defaultdict[str, set[int]](set)
+    for pair, column in product(study.pairs.values(), study.columns):
+        common[column] |= set.intersection(*(epochs.get((column, row), set()) for row in pair))
+    return {column: sorted(values) for column, values in common.items() if values}
 
 
 def followed(study: Study) -> bool:
     """Return True if rows that the grid compares were evaluated after several epochs."""
-    return bool(named(study)) and any(len(epochs) > 1 for epochs in _evaluated(study).values())
+    return any(len(epochs) > 1 for epochs in _evaluated(study).values())
 
 
 @TABLES.add("_epochs", followed, place=3)
 def over_epochs(asked: Asked) -> Table:
-    """Return a line per contrast and dataset: accuracy of the first row and its gain over the second, by epoch."""
+    """Return a line per contrast and dataset: accuracy of the row before the minus and the difference, by epoch."""
     study, evaluated = asked.study.by("last"), _evaluated(asked.study)
     shown = {
         epochs[int(at)]

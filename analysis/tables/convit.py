@@ -1,13 +1,17 @@
 """ConViT's tables: accuracy by training images (its Table 2), by switches (Table 3), without a term (Table 6)."""
 
-from collections import Counter, defaultdict
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pandas as pd
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import FOLDER, publication
-from vitinit.analysis.rows import Key, baselines_of, own_bases, published_numbers, values_by_seed
+from vitinit.analysis.rows import Key, baselines_of, own_bases, plain_rows, published_numbers, values_by_seed
 from vitinit.analysis.tables.notes import beside, subject
 from vitinit.analysis.tables.registry import TABLES
-from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 from vitinit.analysis.text import count
 
@@ -21,15 +25,8 @@ PAPER = ("2103.10697", "Table 6")
 
 def subsets(study: Study) -> list[str]:
     """Return the columns of datasets with training sets of several sizes."""
-    datasets = [run.spec.dataset for run in study.contents.done.values()]
-    sizes = Counter(name for name, _ in {(dataset.name, dataset.train_size) for dataset in datasets})
-    return [place for place in study.columns if sizes[study.examples[None, place].dataset.name] >= LEAST_SIZES]
-
-
-def compared(study: Study) -> bool:
-    """Return True if there are gaps between rows over several sizes of the training set."""
-    finished = set(study.runs["row"])
-    return bool(subsets(study)) and any({row, other} <= finished for row, other in gap_bases(study).items())
+    sizes = study.runs.groupby("dataset")["train_images"].transform("nunique")
+    return [place for place in study.columns if place in set(study.runs["column"][sizes >= LEAST_SIZES])]
 
 
 def gap_bases(study: Study) -> dict[str, str]:
@@ -40,25 +37,31 @@ def gap_bases(study: Study) -> dict[str, str]:
     """
     if study.baseline:
         return baselines_of(study)
-    plain = [row for row in study.rows if not study.examples[row, None].method]
+    plain = plain_rows(study)
     return {row: plain[0] for row in study.rows if plain and row not in plain} | own_bases(study)
 
 
-@TABLES.add("_gap", compared, place=4)
+def gaps(study: Study) -> dict[Key, pd.Series[float]]:
+    """Return the gap of each row to its base by row and column, at each seed, in percent of the base's score."""
+    bases, values, gaps = gap_bases(study), values_by_seed(study), dict[Key, Any]()
+    for (row, place), ours in values.items():
+        theirs = values.get((bases.get(row, ""), place))
+        if theirs is not None:  # divided by seed; one that only one side has gives NaN
+            gaps[row, place] = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
+    return gaps
+
+
+@TABLES.add("_gap", lambda study: bool({place for _, place in gaps(study)} & set(subsets(study))), place=4)
 def gap(asked: Asked) -> Table:
     """Return a line per training set: accuracy, and the gap to the base."""
-    study, bases = asked.study, gap_bases(asked.study)
-    values, cells = values_by_seed(study), dict[Key, TableCell]()
+    study, bases, values = asked.study, gap_bases(asked.study), values_by_seed(asked.study)
+    by_seed, cells = gaps(study), dict[Key, TableCell]()
     for place in subsets(study):
         for row in [*(row for row in study.rows if row not in bases), *bases]:
-            ours, theirs = values.get((row, place)), values.get((bases.get(row, ""), place))
-            cells[place, row] = TableCell(ours)
+            cells[place, row] = TableCell(values.get((row, place)))
             if row in bases:
-                gaps = None
-                if ours is not None and theirs is not None:  # divided by seed; one that only one side has gives NaN
-                    gaps = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
-                cells[place, f"{row}: gap (%)"] = TableCell(gaps, signed=True)
-    notes = [template("gap.txt.j2", study=study, bases=bases).strip(), *beside(study, cells)]
+                cells[place, f"{row}: gap (%)"] = TableCell(by_seed.get((row, place)), signed=True)
+    notes = [*study.note("gap", bases=bases), *beside(study, cells)]
     return compose(asked, cells, f"{subject(study)} and its gap in percent of the base's", notes)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, context, numbers, read_in_part
 from vitinit.analysis.rows import Key, differing
-from vitinit.analysis.tables.render import template
 from vitinit.analysis.tables.table import Table, TableCell
 
 
@@ -18,29 +17,12 @@ def subject(study: Study, first_row: bool = False, when: str = "") -> str:
         first_row: True where a line compares two rows.
         when: `each` where columns are epochs.
     """
-    return template("subject.txt.j2", study=study, first_row=first_row, when=when or study.when).strip()
+    return study.note("subject", first_row=first_row, when=when or study.when)[0]
 
 
 def not_initialisation_alone(study: Study, compared: Iterable[tuple[str, str]]) -> list[str]:
     """Return a note on rows whose model or recipe also differs from their row of comparison."""
-    return template("alone.txt.j2", study=study, compared=compared, differing=differing).splitlines()
-
-
-def without_numbers(study: Study) -> list[str]:
-    """Return a line for each reason why runs failed or were skipped, row without a record, and invalid file."""
-    return study.printed(template("without_numbers.txt.j2", study=study)).splitlines()
-
-
-def about_runs(study: Study, cells: Mapping[Key, TableCell]) -> list[str]:
-    """Return notes on settings, code and hardware of the runs, and on those without numbers."""
-    missing = [f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]
-    text = template("runs.txt.j2", study=study, missing=missing, mixed_code=mixed_code(study))
-    return [*text.splitlines(), *without_numbers(study)]
-
-
-def mixed_code(study: Study) -> list[str]:
-    """Return notes on initialisers whose source file changed between runs, with their rows."""
-    return study.printed(template("mixed_code.txt.j2", study=study)).splitlines()
+    return study.note("alone", compared=compared, differing=differing)
 
 
 def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publication, str] | None = None) -> list[str]:
@@ -54,13 +36,12 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
     standing = [cell.published for cell in cells.values() if cell.published]
     publication = paper or context(study.name)
     known: dict[str, Any] = {
-        "study": study,
         "standing": standing,
         "rest": [number for number in numbers(*publication) if number not in standing] if publication else [],
         "own": any(cell.published_difference is not None for cell in cells.values()),
         "parts": [run for run in study.contents.done.values() if read_in_part(run)],
     }
-    return template("published.txt.j2", **known).splitlines()
+    return study.note("published", **known)
 
 
 def sentences(table: Table, named: Table | None = None) -> list[str]:
@@ -77,4 +58,4 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
         column: lines.sort_values("difference", ascending=False).to_dict("records")
         for column, lines in compared.groupby("column", sort=False)
     }
-    return table.study.printed(template("summary.txt.j2", columns=columns, named=named)).splitlines()
+    return table.study.note("summary", columns=columns, named=named)

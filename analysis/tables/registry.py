@@ -60,20 +60,22 @@ def names(study: Study) -> dict[str, Kind]:
 def build(
     study: Study,
     name: str | None = None,
-    gain: bool = False,
+    gain: bool | None = None,
 ) -> Table:
     """Compute one of a study's tables.
 
     Args:
         study: The records.
         name: One of `names`. Default: the study's own.
-        gain: True if differences are shown in tables that can do without.
+        gain: True if differences are shown in tables that can do without. Default: if there is a baseline, or one
+            column alone.
 
     Raises:
         VitinitError: no finished run, or no such table.
         BrokenFile: its file has an error.
     """
     study.require_runs()
+    gain = study.baseline is not None or len(study.columns) == 1 if gain is None else gain
     name, entries = name or study.name, names(study)
     if name not in entries:
         raise unknown_name("table", name, entries)

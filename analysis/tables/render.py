@@ -14,7 +14,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
-from vitinit.analysis.text import count, escape_latex, escape_markdown, one_line, p_equals, signed
+from vitinit.analysis.text import count, escape_latex, escape_markdown, listed, one_line, p_equals, signed
 from vitinit.benchmark.records.export import csv_text
 from vitinit.initializers.errors import printable
 
@@ -125,6 +125,6 @@ def templates(*folders: Path, **options: Any) -> Environment:
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
-    environment.filters |= {"count": count, "line": one_line, "p": p_equals, "signed": signed}
+    environment.filters |= {"count": count, "listed": listed, "line": one_line, "p": p_equals, "signed": signed}
     environment.filters |= {"md": escape_markdown, "printable": printable}
     return environment

@@ -53,7 +53,7 @@ def scaling(study: Study) -> tuple[str, list[Series]] | None:
         for (column, row), (run, *_) in study.cells.items():
             x, spec, place = value_of(run), run.spec, column
             if axis == "training images":
-                place = spec.dataset.model_copy(update={"train_size": None}).label
+                place = spec.dataset.at_any_size
             if x is not None:
                 method = spec.method.model_dump_json() if spec.method else ""
                 cells_by_x[place, spec.base.model_dump_json(), method][x].append((row, column))

@@ -91,7 +91,7 @@ class TableCell:
         texts = {"ours": NOTHING}
         if self.switch is not None:
             texts["ours"] = "✓" if self.switch else "✗"
-        elif ours:
+        elif ours and not (self.signed and gains and comparison):  # else the gain says it
             mean = (signed if self.signed else number)(ours.mean, digits)
             spread = "" if ours.n == 1 else f" ± {ours.std:.{digits}f}"
             texts["ours"] = mean + spread + DAGGER * self.excludes_published + _of(ours.n, usual)
@@ -193,10 +193,11 @@ def compose(
         column_cells = {printed(row): cell for (row, column), cell in shown.items() if column == label}
         column_texts = {row: cell.texts(usual, digits, gains) for row, cell in column_cells.items()}
         parts = [part for part in PARTS if any(part in cell_texts for cell_texts in column_texts.values())]
-        if parts or any(cell_texts["ours"] != NOTHING for cell_texts in column_texts.values()):
+        ours = any(cell_texts["ours"] != NOTHING for cell_texts in column_texts.values())
+        if parts or ours:
             measured = asked.study.metrics.get(label, asked.study.measured) if parts or not name else ""
             first = "ours" if "paper" in parts else measured
-            for head, part in ((first, "ours"), *((part, part) for part in parts)):
+            for head, part in ([(first, "ours")] if ours else []) + [(part, part) for part in parts]:
                 texts[name, head] = {row: cell_texts.get(part, "") for row, cell_texts in column_texts.items()}
             bold |= {(row, (name, first)) for row, cell in column_cells.items() if cell.best}
 

@@ -80,18 +80,19 @@ class GridFile(Registered):
     """Schema of a grid's YAML file."""
 
     title: Annotated[str, Field(max_length=1_000)]
-    """Beginning of the captions of tables and figures."""
+    """Title of the study's page and report."""
     rows: Annotated[dict[Name, Row], Field(min_length=1)]
     """Initialisations by the name that tables show, in the order of the tables."""
     blocks: Annotated[list[Block], Field(min_length=1)]
     """Runs: the product of datasets, rows and seeds of each block."""
 
     @model_validator(mode="after")
-    def _contrasts_are_of_rows(self) -> GridFile:
+    def _named_rows_are_there(self) -> GridFile:
         once([contrast.name for contrast in self.contrasts], "contrasts:")
-        for contrast in self.contrasts:
-            if missing := [row for row in contrast.weights if row not in self.rows]:
-                raise ValueError(f"contrasts: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
+        contrasted = [row for contrast in self.contrasts for row in contrast.weights]
+        for place, rows in {"contrasts": contrasted, "placebos": sum(self.placebos.items(), ())}.items():
+            if missing := [row for row in rows if row not in self.rows]:
+                raise ValueError(f"{place}: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
         return self
 
 
@@ -145,4 +146,5 @@ class Grid:
             runs={at_seed_0(cell.spec): cell.row for cell in self.cells},
             contrasts=self.registered.contrasts,
             analysis=self.registered.analysis,
+            placebos=self.registered.placebos,
         )

@@ -89,6 +89,7 @@ class Layout(Registered):
             rows=list(dict.fromkeys(self.rows + other.rows)),
             contrasts=[*self.contrasts, *(contrast for contrast in other.contrasts if contrast.name not in names)],
             analysis=(self if self.contrasts else other).analysis,
+            placebos=other.placebos | self.placebos,
             columns=self.columns or other.columns,
             title=self.title or other.title,
             runs=self.runs or other.runs,

@@ -204,7 +204,7 @@ def set_flags(execution: "Execution") -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
     torch.use_deterministic_algorithms(execution.deterministic)
     torch.backends.cudnn.deterministic = execution.deterministic
-    # nothing here reads what it has not written
+    # no uninitialised memory is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if execution.device != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # torch's default: convolutions
@@ -319,7 +319,7 @@ def default_device() -> str:
 def unseen_gpu() -> str:
     """Return why torch does not see an NVIDIA GPU that is here, and what to do; empty where none is passed over.
 
-    One that CUDA_VISIBLE_DEVICES hides is not wanted.
+    GPUs hidden by CUDA_VISIBLE_DEVICES are ignored.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
     if hidden or not any(map(glob.glob, [NVIDIA_GPU])) or default_device() == "cuda":

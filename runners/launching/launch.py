@@ -101,7 +101,7 @@ def _finish(view: View, todo: Work, executor: Executor | None, failed_before: li
     if not todo.cells:
         display.say(f"nothing to do: {counts(view)}")
         if view.contents.done:
-            display.say(f"next: python -m vitinit.analysis.tables --study {setting.study}{results}", whole=True)
+            display.say(f"next: vitinit tables --study {setting.study}{results}", whole=True)
     if tally.failures:
         display.say(f"see: vitinit show {tally.failures[0]}{results}: the traceback", whole=True)
     return tally

@@ -216,7 +216,7 @@ class Claim:
                 write_atomically(self.path.with_name(PROGRESS), self._told.model_dump_json().encode())
 
     def release(self) -> None:
-        """Let go of the run: whoever comes next may claim it."""
+        """Release the claim."""
         if not self.lost():
             with suppress(OSError):
                 os.utime(self.path, (RELEASED, RELEASED))

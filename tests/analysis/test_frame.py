@@ -19,7 +19,7 @@ def test_study_choice(tmp_path):
         load([tmp_path], "table2").require_runs()
     study = load([tmp_path])
     assert study.name == "small"
-    assert study.summary() == f"Study small: 1 finished, in {tmp_path}/small"
+    assert study.note("read") == [f"Study small: 1 finished, in {tmp_path}/small"]
     assert load([tmp_path], "b").name == "b"
 
 
@@ -40,7 +40,7 @@ def test_union_of_folders_the_first_wins(tmp_path):
         "Imp.-3": 4.0,
     }
     there = f"3 finished, 1 failed, 1 skipped, in {first}/small, {second}/small"
-    assert study.summary() == f"Study small: {there}", "a finished run hides its failure"
+    assert study.note("read") == [f"Study small: {there}"], "a finished run hides its failure"
 
 
 def test_order_of_rows_and_columns(tmp_path):
