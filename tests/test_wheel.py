@@ -99,7 +99,7 @@ def test_the_command_says_in_one_line_what_the_benchmark_needs(installed, bare):
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ")
-    assert "pip install 'vitinit[benchmark]'" in line
+    assert "in a clone, pip install '.[benchmark]'" in line
     (info,) = importlib.metadata.distributions(path=[str(installed)])
     (command,) = info.entry_points
     assert command.value == "vitinit.runners.cli.__main__:main", "what `-m runners.cli` starts"

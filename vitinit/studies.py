@@ -81,7 +81,7 @@ class StudyResults:
 
         return TableView(build(self._read(baseline).by(metric_name(metric)), name))
 
-    def plot(self, figure: str = "accuracy") -> Panels:
+    def plot(self, figure: str = "differences") -> Panels:
         """Return a figure, which a notebook shows.
 
         `axes` are matplotlib's by the name of the panel, to go on with, and `figure.savefig` writes it.

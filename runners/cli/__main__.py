@@ -75,7 +75,7 @@ def main() -> None:
     if sys.platform == "win32":
         line = "the benchmark runs on Linux and macOS; on Windows in WSL"
     elif find_spec("typer") is None:  # `vitinit.initialize` does without
-        line = "the command vitinit needs typer: pip install 'vitinit[benchmark]'"
+        line = "the command vitinit needs typer: in a clone, pip install '.[benchmark]'"
     else:
         sys.exit(guarded(lambda: command("".join(sys.argv[1:2]))))
     print(f"error: {line}", file=sys.stderr)

@@ -69,7 +69,7 @@ def test_what_was_kept_is_drawn_all_rows_at_the_seed_of_most(copy):
     study, rows = load([copy]), ["Kaiming uniform", "Trunc normal", "Imp.-3", "Imp.-5", "ConViT"]
     kept = {row: maps_of(copy, row)[1] for row in rows}
     grid = CURVES.get("cka_initializers").figures(study)["cka_initializers-digits"]
-    panel = grid.data[grid.data["panel"] == "layer 3"].pivot(index="one", columns="other", values="cka")
+    panel = grid.data[grid.data["panel"] == "layer 3"].pivot(index="row", columns="other", values="cka")
     marked = [*rows[:4], "ConViT †"]
     its = np.stack([maps.grams_ELBnn[-1, 2] for maps in kept.values()])
     np.testing.assert_allclose(panel.loc[marked, marked], cka(its, its))

@@ -114,7 +114,7 @@ def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tm
 def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "typer", None)
     for platform, said in (
-        ("linux", "the command vitinit needs typer: pip install 'vitinit[benchmark]'"),
+        ("linux", "the command vitinit needs typer: in a clone, pip install '.[benchmark]'"),
         ("win32", "the benchmark runs on Linux and macOS; on Windows in WSL"),
     ):
         monkeypatch.setattr(sys, "platform", platform)
