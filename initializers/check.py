@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -105,8 +105,9 @@ class Check:
         )
 
 
-Warnings = Iterator[tuple[str, str, str]]
+Warning = tuple[str, str, str]
 """Key, where and what."""
+Warnings = Iterator[Warning]
 
 
 class Tokens(NamedTuple):
@@ -118,21 +119,6 @@ class Tokens(NamedTuple):
     """Share of the mean square that differs between the tokens of an image."""
     cosine: float
     """Mean cosine with what the block before in the row was given; NaN where that had another shape."""
-
-
-class Logits(NamedTuple):
-    """Logits of a softmax between tokens."""
-
-    block: str
-    keys: int
-    std: float
-    """Standard deviation of a row, in the head where it is largest; infinite where one key has all weight."""
-    by_place: bool
-    """True where all images have the same."""
-    twice: bool
-    """True where rows are distributions already."""
-    rows: bool
-    """True where it is over each row, False where over another dimension."""
 
 
 def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | None = None) -> Check:
@@ -166,14 +152,15 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         meant = {name: mark for name, mark in marks.items() if now.get(name) == mark.fingerprint}
         images_BCHW = _drawn_images(copied, image_size) if batch is None else batch[:GIVEN].detach().float()
         images_BCHW = images_BCHW.to(next(copied.parameters(), images_BCHW).device)
-        logits, tokens, softmaxes = _watched(_of_batch_statistics(copied), images_BCHW)
+        set_by_method = [name for name, mark in meant.items() if mark.attention]
+        logits, tokens, on_attention = _watched(_of_batch_statistics(copied), images_BCHW, set_by_method)
         classes, heads = logits.shape[1], classifiers(copied)
         labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
         loss = float(F.cross_entropy(logits, torch.full_like(logits, 1 / classes)))
         warnings = [*_tensors(copied, heads, meant), *_norms(copied), *_streams(tokens)]
-        if heads or not math.isfinite(loss):
+        if not {f"{head}.weight" for head in heads} <= meant.keys() or not math.isfinite(loss):
             warnings += _loss(logits, loss)
-        warnings += _attention(softmaxes, meant)
+        warnings += on_attention
         _stand_in(copied)
         again = _run(_of_batch_statistics(copied), images_BCHW)
         if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ROUNDING):
@@ -253,11 +240,16 @@ def _distributions(logits: Tensor) -> bool:
 
 
 @torch.no_grad()
-def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, Tokens], list[Logits]]:
-    """Return the logits of one pass, the tokens that each block is given, and each softmax between tokens."""
+def _watched(
+    model: nn.Module, images_BCHW: Tensor, set_by_method: Sequence[str]
+) -> tuple[Tensor, dict[str, Tokens], list[Warning]]:
+    """Return the logits of one pass, the tokens that each block is given, and what is wrong with its attention.
+
+    Nothing is said of attention whose W_q or W_k a method set.
+    """
     current, previous, before = "model", "", torch.empty(0)
     tokens: dict[str, Tokens] = {}
-    softmaxes: list[Logits] = []
+    warnings: list[Warning] = []
 
     def enter(block: str, _: Any, inputs: Any, named: Any) -> None:
         nonlocal current, previous, before
@@ -277,22 +269,36 @@ def _watched(model: nn.Module, images_BCHW: Tensor) -> tuple[Tensor, dict[str, T
         nonlocal current
         current = "model"
 
+    def say(key: str, what: str) -> None:
+        warnings.append((key, current, what))
+
     def see(logits: Tensor, attention: Tensor, dim: int) -> None:
-        square = logits.shape[-1] == logits.shape[-2:][0]
-        if logits.ndim > 2 and logits.shape[-1] > 1 and (dim == -1 or square):
-            rows = logits.float().masked_fill(attention < MASKED, torch.nan)
-            std = (rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt()
-            on_one_key = float(attention.amax(-1).mean()) > SATURATED
-            largest = math.inf if on_one_key else float(std.mean(-1).mean(0).max())
-            by_place = torch.equal(logits[0], logits[-1])
-            softmaxes.append(Logits(current, logits.shape[-1], largest, by_place, _distributions(logits), dim == -1))
+        keys = logits.shape[-1]
+        meant = any(current == "model" or name.startswith(f"{current}.") for name in set_by_method)
+        if logits.ndim < 3 or keys == 1 or meant:
+            return
+        if dim != -1:
+            if keys == logits.shape[-2]:
+                say("softmax-axis", f"it is not over the {keys} keys of a query, but over another dimension")
+            return
+        rows = logits.float().masked_fill(attention < MASKED, torch.nan)
+        std = float((rows - rows.nanmean(-1, keepdim=True)).square().nanmean(-1).sqrt().mean(-1).mean(0).max())
+        std = math.inf if float(attention.amax(-1).mean()) > SATURATED else std
+        limit = math.sqrt(2 * math.log(keys))
+        if _distributions(logits):
+            say("softmax-twice", "its logits are a softmax already: rows of positive numbers with sum 1")
+        elif std > limit and not torch.equal(logits[0], logits[-1]):  # which depend on places alone
+            what = f"standard deviation of a row of logits {std:.3g}, above sqrt(2 ln {keys}) = {limit:.3g}"
+            say("attention-too-sharp", what)
+        elif std < 1e-6:
+            say("attention-uniform", "all its logits are equal: neither W_q nor W_k gets a gradient")
 
     for block in chain.from_iterable(_rows(model)):
         module = model.get_submodule(block)
         module.register_forward_pre_hook(partial(enter, block), with_kwargs=True)
         module.register_forward_hook(leave)
     with Softmaxes(see):
-        return _run(model, images_BCHW), tokens, softmaxes
+        return _run(model, images_BCHW), tokens, warnings
 
 
 @torch.no_grad()
@@ -391,23 +397,6 @@ def _loss(logits: Tensor, loss: float) -> Warnings:
     elif loss > chance + ABOVE_CHANCE:
         spread = f"logits have a standard deviation of {float(logits.std(1).mean()):.3g}"
         yield "loss-above-chance", "head", f"loss {loss:.3g}, ln {logits.shape[1]} = {chance:.3g}: {spread}"
-
-
-def _attention(softmaxes: list[Logits], meant: dict[str, Meant]) -> Warnings:
-    set_by_method = [name for name, mark in meant.items() if mark.attention]
-    for block, keys, std, by_place, twice, rows in softmaxes:
-        if any(name.startswith(f"{block}.") or block == "model" for name in set_by_method):
-            continue
-        limit = math.sqrt(2 * math.log(keys))
-        if not rows:
-            yield "softmax-axis", block, f"it is not over the {keys} keys of a query, but over another dimension"
-        elif twice:
-            yield "softmax-twice", block, "its logits are a softmax already: rows of positive numbers with sum 1"
-        elif std > limit and not by_place:
-            what = f"standard deviation of a row of logits {std:.3g}, above sqrt(2 ln {keys}) = {limit:.3g}"
-            yield "attention-too-sharp", block, what
-        elif std < 1e-6:
-            yield "attention-uniform", block, "all its logits are equal: neither W_q nor W_k gets a gradient"
 
 
 def _norms(model: nn.Module) -> Warnings:

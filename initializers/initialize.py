@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import families, layer_scales
+from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_of
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
@@ -177,7 +177,7 @@ def initialize(
         )
         weights = [change.name for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
         heads = {f"{name}.weight" for name in classifiers(copied)}
-        if zeros := [name for name in weights if name not in heads and _began_at_0(own[name], after[name])]:
+        if zeros := [name for name in weights if name not in heads and _zeros(own[name]) > _zeros(after[name])]:
             remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         # matrices of zeros learn, as at the end of branches
@@ -206,11 +206,10 @@ def initialize(
     )
 
 
-def _began_at_0(before: Tensor, after: Tensor) -> bool:
-    """Return True if a tensor, or a row or column of a matrix, was 0 and is no longer: of fused ones a part may be."""
-    old, new = (tensor.detach().flatten(1) != 0 if tensor.ndim > 1 else tensor != 0 for tensor in (before, after))
-    dims = {0: (), 1: (0,), 2: (0, 1)}.get(before.ndim, (1,))
-    return any(bool((new.any(dim) & ~old.any(dim)).any()) for dim in dims)
+def _zeros(tensor: Tensor) -> int:
+    """Return the number of rows and columns that are 0: of what is fused a part may be."""
+    filled = torch.atleast_2d(tensor.detach()).flatten(1) != 0
+    return sum(int((~filled.any(dim)).sum()) for dim in (0, 1))
 
 
 def _norm(tensor: Tensor) -> float:
@@ -223,10 +222,9 @@ def _norm(tensor: Tensor) -> float:
 def _refuse_twins(model: nn.Module) -> None:
     """Refuse a model with two equal modules: two matrices at least, of more than one number, rounded to one type.
 
-    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but towers may not, nor models of a
-    known family; and modules may that `initialize` made equal.
+    Blocks in a row may be equal, as PyTorch's encoder and some bases make them, but towers may not; and modules may
+    that `initialize` made equal.
     """
-    homes = [family.path for family in families(model)]
     matrices = {
         name: parameter.detach()
         for name, parameter in model.named_parameters()
@@ -235,13 +233,9 @@ def _refuse_twins(model: nn.Module) -> None:
     }
     marks = MEANT.get(model, {})
     meant = {name for name in matrices if name in marks and marks[name].fingerprint == fingerprint(matrices[name])}
-    for dtype in sorted({matrix.dtype for matrix in matrices.values()}, key=lambda dtype: -torch.finfo(dtype).bits):
-        matrices = {name: matrix.to(dtype) for name, matrix in matrices.items()}
-    prints = {name: fingerprint(matrix) for name, matrix in matrices.items()}
-
-    def place(path: str) -> tuple[str, str]:
-        return next((home for home in homes if f"{path}.".startswith(f"{home}.")), ""), re.sub(r"\d+", "*", path)
-
+    types = {matrix.dtype for matrix in matrices.values()}
+    coarsest = max(types, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+    prints = {name: fingerprint(matrix.to(coarsest)) for name, matrix in matrices.items()}
     first: dict[Any, tuple[str, list[str]]] = {}
     for path, module in model.named_modules():
         names = [name for name in prints if name.startswith(f"{path}.".lstrip("."))]
@@ -249,7 +243,7 @@ def _refuse_twins(model: nn.Module) -> None:
         inside = f"{path}.".startswith(f"{twin}.".lstrip("."))
         if len(names) < 2 or inside or meant.issuperset(names + others):
             continue
-        if place(path) != place(twin) or _tower(module):
+        if re.sub(r"\d+", "", path) != re.sub(r"\d+", "", twin) or _tower(module):
             raise VitinitError(
                 f"{type(model).__name__} holds equal parts ({twin!r}, {path!r}), as student and teacher: initialise "
                 "one of them, then copy it"
