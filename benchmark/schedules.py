@@ -33,7 +33,7 @@ class Polynomial(Schedule):
     power: Positive = 2.0
 
     def arguments(self, epochs: int) -> dict[str, Any]:
-        """Return them; the power is timm's `decay_rate`."""
+        """Return timm's arguments; the power is its `decay_rate`."""
         return {"sched": "poly", "decay_rate": self.power}
 
 
@@ -43,7 +43,7 @@ class Linear(Schedule):
     name: Literal["linear"] = "linear"
 
     def arguments(self, epochs: int) -> dict[str, Any]:
-        """Return them: a polynomial's."""
+        """Return timm's arguments: those of a polynomial."""
         return {"sched": "poly", "decay_rate": 1.0}
 
 
@@ -56,7 +56,7 @@ class Step(Schedule):
     factor: Share = 0.1
 
     def arguments(self, epochs: int) -> dict[str, Any]:
-        """Return them."""
+        """Return timm's arguments."""
         return {"sched": "step", "decay_epochs": self.every, "decay_rate": self.factor}
 
 
@@ -80,7 +80,7 @@ class WSD(Schedule):
         return max(1, round(self.cooldown * epochs))
 
     def arguments(self, epochs: int) -> dict[str, Any]:
-        """Return them."""
+        """Return timm's arguments."""
         return {"sched": "wsd", "decay_epochs": self.decaying(epochs), "decay_fn": self.shape}
 
 

@@ -19,7 +19,7 @@ AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
 HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
-"""Attributes that hold the number of heads, and a pattern in class names: by these, unknown attention is noticed."""
+"""Attributes that hold the number of heads, and a pattern in class names: unknown attention is recognised by these."""
 HELP = "write a vitinit.adapters.Adapter: docs/use.md, 'A model of your own'"
 UNKNOWN = f" that an adapter knows: without attention only a base fits; for attention of your own {HELP}"
 

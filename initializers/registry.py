@@ -28,14 +28,15 @@ from vitinit.initializers.transaction import named_tensors
 
 @dataclass(frozen=True)
 class Job:
-    """Inputs of a method beside the model and random numbers, and what it reports to."""
+    """Inputs of a method besides the model and its random numbers, and the callback for its progress."""
 
     progress: Callable[[int, int], None] = lambda done, total: None
-    """Called by slow methods with the steps done and in all, of one solution after the other; a stop is raised here."""
+    """Slow methods call it with the number of steps done and their total, for each layer that they solve anew; it raises
+    where the run is to stop."""
     training_images: Callable[[int], Tensor] | None = None
-    """Training images by their number: B x C x H x W, normalised, not augmented, on the model's device. In a run so
-    many, drawn with replacement by its seed and nothing else. Of a user's larger batch so many by the seed, none twice;
-    of another all of it, over and over as a whole, until these are at least so many."""
+    """Return at least the requested number of training images: B x C x H x W, normalised, not augmented, on the model's
+    device. In a run they are drawn with replacement, by the run's seed alone. From a user's batch they are drawn without
+    replacement; a batch that is too small is repeated as a whole."""
 
     def images(self, count: int, user: str) -> Tensor:
         """Return training images for a method that cannot do without them.
@@ -53,7 +54,7 @@ class Aim:
     """Attention that a method aims at; used for measuring only."""
 
     targets_LHNN: Tensor
-    """H of every layer, from the input on, that has a target: layers x heads x N x N, entries 0 or 1."""
+    """Targets H of the layers that have one, from the input on: layers x heads x N x N, entries 0 or 1."""
     pseudo_ND: Tensor | None = None
     """The pseudo-input that the first layer was solved on; None: the LayerNormed position embedding."""
 
@@ -65,7 +66,7 @@ and the position embedding of the model."""
 
 
 class Parameters(BaseModel):
-    """Fields that are checked: of an initialiser, or of what is one of its fields."""
+    """Base of classes with validated fields: initialisers, and parameters that have fields of their own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -105,8 +106,8 @@ class Initializer(Parameters):
         """Refuse a model that the method is not made for, before anything is changed.
 
         Raises:
-            VitinitError: says what the model lacks; here, every parameter that `touches` names; or attention where
-                the method `sets` parts of it, and an MLP beside it where it `sets` its last Linear.
+            VitinitError: the model lacks what the method needs. By default that is: every parameter that `touches`
+                names; attention, where the method `sets` parts of it; an MLP beside it, where it `sets` its last Linear.
         """
         if self.sets:
             self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model, self.plain_logits)
@@ -168,10 +169,10 @@ class Initializer(Parameters):
         return layers
 
     def freeze(self, model: nn.Module) -> None:
-        """Exclude from training, by `requires_grad`, what the method wants to stay as it starts; by default nothing.
+        """Exclude from training, by `requires_grad`, the parameters that the method keeps at their start; default: none.
 
-        Called where a model is made to be trained by us, before its optimiser is: with `apply`, and without it where a
-        checkpoint's state follows. On anyone else's model it is theirs to do: `vitinit.Report.untrained` says what.
+        The benchmark calls it before it makes the optimiser: after `apply`, or, where a run resumes, in place of it.
+        `vitinit.initialize` does not; `vitinit.Report.untrained` lists the parameters instead.
         """
 
     @abstractmethod
@@ -267,7 +268,7 @@ def _source_hash(cls: type[Initializer]) -> str:
 def source_hashes(names: Iterable[str]) -> dict[str, str]:
     """By name or dotted path, 16 hex digits of the sha256 of the file of each class that lies in one.
 
-    Of what that file imports it says nothing.
+    Files that it imports are not covered.
     """
     return {name: source for name in names if (source := _source_hash(get(name)))}
 

@@ -87,7 +87,7 @@ class Dataset(ABC):
         return main_metric(self.metric, self.dense, self.classes)
 
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
-        """Says why it cannot be used here; cheap, the contents of files are checked when they are read.
+        """Return why it cannot be used here. Cheap: the contents of files are checked when they are read.
 
         Returns:
             One line that names what is missing and where it belongs, or None if nothing is.
@@ -226,7 +226,7 @@ get = REGISTRY.get
 
 
 def unavailable(spec: DatasetSpec, data_dir: Path) -> str | None:
-    """Says in one line why a dataset cannot be used here, None where it can: see `Dataset.unavailable`.
+    """Return in one line why a dataset cannot be used here, None where it can: see `Dataset.unavailable`.
 
     Raises:
         VitinitError: The name is unknown, or what the spec asks for is wrong.
@@ -243,7 +243,7 @@ def data_dir(argument: Path | None) -> Path:
 
 
 def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, cropped: bool = False) -> Data:
-    """Reads a dataset, takes the part the spec asks for and brings the images to `image_size`.
+    """Read a dataset, take the part that the spec asks for and resize its images to `image_size`.
 
     One that is streamed, or `cropped`, is opened only: its images are decoded and cropped when they are used.
 
@@ -281,7 +281,7 @@ def decoded_size(spec: DatasetSpec, image_size: int, data_dir: Path) -> int:
 
 
 def download(name: str, data_dir: Path) -> None:
-    """Downloads the files of a dataset and checks them; files already there stay as they are.
+    """Download the files of a dataset and check them; files that are there already stay as they are.
 
     Raises:
         VitinitError: The dataset is unknown or needs no download, a file that is there is damaged, or the download
@@ -371,7 +371,7 @@ def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np
 
 
 def doubles(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
-    """Return lines on images that are there more than once; each is a hash of its content, and its label."""
+    """Return a line for each kind of images that are there more than once; an image is a hash of its content, and a label."""
     contents = {content for content, _ in trained}
     shared = len([content for content, _ in held_out if content in contents])
     labelled = {*trained, *held_out}

@@ -135,7 +135,7 @@ def target_mass(maps: Sequence[Tensor] | Tensor, targets_LHNN: Tensor) -> Tensor
 
 
 RECEPTIVE_FIELD_IMAGES = 4
-"""As many of the probe's images as gradients are taken of."""
+"""Number of the probe's images whose gradients are taken."""
 
 
 @probe
