@@ -31,12 +31,12 @@ class Job:
     """Inputs of a method besides the model and its random numbers, and the callback for its progress."""
 
     progress: Callable[[int, int], None] = lambda done, total: None
-    """Slow methods call it with the number of steps done and their total, for each layer that they solve anew; it raises
+    """Slow methods call it with the number of steps done and their total, for each layer that they solve; it raises
     where the run is to stop."""
     training_images: Callable[[int], Tensor] | None = None
     """Return at least the requested number of training images: B x C x H x W, normalised, not augmented, on the model's
-    device. In a run they are drawn with replacement, by the run's seed alone. From a user's batch they are drawn without
-    replacement; a batch that is too small is repeated as a whole."""
+    device. In a run they are drawn with replacement, by the run's seed alone. From a user's batch they are drawn
+    without replacement; a batch that is too small is repeated as a whole."""
 
     def images(self, count: int, user: str) -> Tensor:
         """Return training images for a method that cannot do without them.
@@ -107,7 +107,7 @@ class Initializer(Parameters):
 
         Raises:
             VitinitError: the model lacks what the method needs. By default that is: every parameter that `touches`
-                names; attention, where the method `sets` parts of it; an MLP beside it, where it `sets` its last Linear.
+                names; attention, where the method `sets` parts of it; an MLP beside it, where it `sets` W_2.
         """
         if self.sets:
             self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model, self.plain_logits)
@@ -169,7 +169,7 @@ class Initializer(Parameters):
         return layers
 
     def freeze(self, model: nn.Module) -> None:
-        """Exclude from training, by `requires_grad`, the parameters that the method keeps at their start; default: none.
+        """Exclude from training, by `requires_grad`, parameters that the method keeps as they start; default: none.
 
         The benchmark calls it before it makes the optimiser: after `apply`, or, where a run resumes, in place of it.
         `vitinit.initialize` does not; `vitinit.Report.untrained` lists the parameters instead.

@@ -371,7 +371,7 @@ def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np
 
 
 def doubles(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
-    """Return a line for each kind of images that are there more than once; an image is a hash of its content, and a label."""
+    """Return lines on images that are there more than once; each is given as a hash of its content, and its label."""
     contents = {content for content, _ in trained}
     shared = len([content for content, _ in held_out if content in contents])
     labelled = {*trained, *held_out}
