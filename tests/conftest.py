@@ -33,13 +33,13 @@ PARTS = {
 """Needs of tests with a marker, and where they come from."""
 
 
-def by_default(config: pytest.Config) -> bool:
+def by_default(config):
     """Return True if the tests are those of `make test`."""
     return config.option.markexpr in config.getini("addopts")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers():
     """A worker for each core, as far as memory goes."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):
@@ -48,7 +48,7 @@ def pytest_xdist_auto_num_workers() -> int:
     return max(1, min(cores, int(memory / MEMORY)))
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Hide GPUs from the tests of `make test`, and keep each pytest-xdist worker to one core.
 
     Before torch is imported, which then takes one thread: several on one core wait for one another far longer.
@@ -66,14 +66,14 @@ def pytest_configure(config: pytest.Config) -> None:
         os.sched_setaffinity(0, {cores[int(worker.removeprefix("gw")) % len(cores)]})
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item):
     """Skip tests of what is not installed here."""
     for marker, (needed, how) in PARTS.items():
         if item.get_closest_marker(marker) and not needed():
             pytest.skip(f"no {marker} here: {how}")
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
+def pytest_unconfigure(config):
     """Say in the last line what was skipped, and how to run it."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if not reporter or not reporter.stats:
@@ -119,7 +119,7 @@ def _a_gpu_may_be_passed_over():
     environment.NVIDIA_GPU = "/dev/no-gpu"
 
 
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shared_folder(tmp_path_factory):
     """The folder that all pytest-xdist workers of this session have in common."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -156,29 +156,42 @@ def server(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def vitinit(capsys, monkeypatch):
-    """Call the command line in this process; return exit code, what it printed and its error line."""
+def vitinit(capsys, monkeypatch, tmp_path):
+    """Call the command line in this process and in tmp_path; return exit code, what it printed and its error line.
+
+    Without data, and with as many threads afterwards as before, which runs set.
+    """
+    import torch
+
     from vitinit.runners.cli import __main__ as cli
     from vitinit.runners.options import console
 
     monkeypatch.setattr(console, "width", 300)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITINIT_DATA", "no-data")
+    threads = torch.get_num_threads()
 
-    def run(*arguments: object) -> tuple[int, str, str]:
+    def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             cli.main()
         printed = capsys.readouterr()
         return stop.value.code or 0, printed.out, printed.err
 
-    return run
+    yield run
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture
-def here(vitinit, monkeypatch, tmp_path):
-    """Run the command line in this process and in tmp_path; return its exit code and what it printed."""
-    from vitinit.runners.options import console
+def cluster_says(tmp_path, monkeypatch):
+    """Commands of SLURM that print what a test wants: what cannot be had from a real cluster at will."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITINIT_DATA", "nothing")
-    monkeypatch.setattr(console, "width", 200)
-    return lambda *arguments: vitinit(*arguments)[:2]
+    def says(**commands):
+        for name, text in commands.items():
+            (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+            (folder / name).chmod(0o755)
+
+    return says

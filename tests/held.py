@@ -10,8 +10,6 @@ import time
 from pathlib import Path
 from typing import ClassVar
 
-from torch import nn
-
 from vitinit.initializers.bases.library_defaults import TruncNormal
 from vitinit.runners.basics.setting import Stop
 
@@ -27,11 +25,11 @@ class Held(TruncNormal):
     name: ClassVar[str] = "held"
     after: int = 7
 
-    def freeze(self, model: nn.Module) -> None:
+    def freeze(self, model):
         super().freeze(model)
         steps, file = itertools.count(1), Path(os.environ.get(HOLD, ""))
 
-        def wait(model: nn.Module, _: object) -> None:
+        def wait(model, _):
             if model.training and next(steps) > self.after:
                 stop = _stop_of_the_run()
                 while file.is_file() and not stop.reason:
@@ -40,7 +38,7 @@ class Held(TruncNormal):
         model.register_forward_pre_hook(wait)
 
 
-def _stop_of_the_run() -> Stop:
+def _stop_of_the_run():
     """Return what the run looks at between two steps, from the frames below."""
     frame = sys._getframe()
     while frame:

@@ -220,7 +220,7 @@ def pretended_gpu():
             gpu.wait("tolist")
         return TOLIST(tensor)
 
-    def deepcopied(tensor, memo: dict):
+    def deepcopied(tensor, memo):
         new = DEEPCOPY(tensor, memo)
         return gpu.here.add(new, gpu.stream) if tensor in gpu.here else new
 

@@ -6,8 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -24,9 +22,7 @@ PATIENCE = 900.0
 """Seconds after which a test gives up: only what hangs takes so long, however busy the machine is."""
 
 
-def until(
-    happened: Callable[[], object], what: str = "", process: subprocess.Popen | BaseProcess | None = None
-) -> None:
+def until(happened, what="", process=None):
     """Wait for something; a process that should bring it about must not end before."""
     deadline = time.monotonic() + PATIENCE
     while not happened():
@@ -36,17 +32,17 @@ def until(
         time.sleep(0.02)
 
 
-def default_signals() -> None:
+def default_signals():
     """Undo what was inherited: shells start background commands with SIGINT ignored, nohup with SIGHUP."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment: str) -> subprocess.Popen:
-    """`vitinit ARGUMENTS` at the head of a process group of its own; `before` is what starts it."""
+def start(*arguments, cwd, **environment):
+    """`vitinit ARGUMENTS` at the head of a process group of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
     return subprocess.Popen(
-        [*before, *VITINIT, *arguments],
+        [*VITINIT, *arguments],
         cwd=cwd,
         env=env,
         stdout=subprocess.PIPE,
@@ -57,20 +53,20 @@ def start(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environmen
     )
 
 
-def call(*arguments: str, cwd: Path, before: tuple[str, ...] = (), **environment: str) -> subprocess.CompletedProcess:
+def call(*arguments, cwd, **environment):
     """`vitinit ARGUMENTS` to its end."""
-    process = start(*arguments, cwd=cwd, before=before, **environment)
+    process = start(*arguments, cwd=cwd, **environment)
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-def children(pid: int) -> list[int]:
+def children(pid):
     """All descendants of a process."""
-    found = _direct(pid)
-    return found + [deeper for child in found for deeper in children(child)]
+    direct = _direct(pid)
+    return direct + [deeper for child in direct for deeper in children(child)]
 
 
-def _direct(pid: int) -> list[int]:
+def _direct(pid):
     """Children of a process; none if it has ended."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -78,13 +74,13 @@ def _direct(pid: int) -> list[int]:
         return []
 
 
-def grandchildren(pid: int) -> list[int]:
+def grandchildren(pid):
     """Runs: what the fork server forked."""
     direct = _direct(pid)
     return [child for child in children(pid) if child not in direct]
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -45,7 +45,7 @@ class Study:
                 "row": [record["row"] for record in records],
                 "seed": [spec["seed"] for spec in specs],
                 "data": [spec["dataset"]["name"] for spec in specs],
-                "top1": [record["history"][-1]["test_top1"] for record in records],
+                "top1": [record["history"][-1].get("test_top1") for record in records],
                 "record": records,
             }
         )

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,7 +26,7 @@ GIT = "[user]\nname = A\nemail = a@example.org\n[safe]\ndirectory = *\n"
 
 
 @contextmanager
-def set_aside() -> Iterator[Path]:
+def set_aside():
     """Give this process and its children their own environment, home and temporary folder, and remove them after it.
 
     To be entered before anything of ours is imported, or a library that reads its configuration at import.
@@ -62,12 +61,12 @@ def set_aside() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def programs() -> str:
+def programs():
     """Return a PATH with our programs and `PROGRAMS` alone."""
     return f"{BIN}:{os.environ[FOLDER]}/bin"
 
 
-def other_installation() -> str:
+def other_installation():
     """Return a complaint where the installed vitinit, which scripts start, is not the one here."""
     where = [sys.executable, "-c", "import vitinit; print(vitinit.__file__)"]
     installed = subprocess.run(where, cwd="/", capture_output=True, text=True).stdout.strip()

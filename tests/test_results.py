@@ -4,56 +4,44 @@ import pytest
 import torch
 
 import vitinit
-from tests.runners.small_run import THREAD, spec
+from tests.faults.harness import setting
+from tests.runners.small_run import spec
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import kept_path
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, Setting, Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.one_run.carry_out import carry_out
 
 MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
-RUNS = [spec(), spec(model=resolve_model(MODEL), seed=1)]
+RUNS = [spec(), spec(model=resolve_model(MODEL), seed=1, recipe=spec().recipe.model_copy(update={"ema": 0.9}))]
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """Two runs of one study, with weights."""
     root, threads = tmp_path_factory.mktemp("results"), torch.get_num_threads()
-    setting = Setting(root, "tiny", root, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)
-    for one in RUNS:
-        assert isinstance(carry_out(Cell("Kaiming uniform", one), setting, Stop()), RunRecord)
+    for run in RUNS:
+        assert carry_out(Cell("Kaiming uniform", run), setting(root, 1.0, study="tiny"), Stop()).status == "done"
     torch.set_num_threads(threads)
     return root
 
 
-@pytest.mark.parametrize("one", RUNS, ids=["family", "timm"])
-def test_a_loaded_model_scores_on_its_held_out_images_what_its_record_says(one, root):
-    run = vitinit.load(one.run_id, root)
+@pytest.mark.parametrize(("spec", "ema"), [(RUNS[0], False), (RUNS[1], False), (RUNS[1], True)], ids=str)
+def test_a_loaded_model_scores_on_its_held_out_images_what_its_record_says(spec, ema, root):
+    run = vitinit.load(spec.run_id, root, ema=ema)
     with torch.no_grad():
         right = run.model(run.images).argmax(-1) == run.labels
-    assert 100 * right.double().mean().item() == pytest.approx(run.record.score)
-    assert run.spec == one
+    score = run.record.last.ema_score if ema else run.record.score
+    assert 100 * right.double().mean().item() == pytest.approx(score)
+    assert run.record.last.ema_score != run.record.score, "the averaged weights are others"
+    assert run.spec == spec
     assert len(run.classes) == 10
     assert torch.equal(run.batch(torch.tensor([3])), run.images[3:4])
 
 
-def test_the_averaged_weights_are_kept_too(tmp_path):
-    plain = spec()
-    one = plain.model_copy(update={"recipe": plain.recipe.model_copy(update={"ema": 0.9})})
-    setting = Setting(tmp_path, "tiny", tmp_path, Execution("cpu", THREAD, "inline"), {}, keep_weights=True)
-    assert isinstance(carry_out(Cell("Kaiming uniform", one), setting, Stop()), RunRecord)
-    last, averaged = vitinit.load(one.run_id, tmp_path), vitinit.load(one.run_id, tmp_path, ema=True)
-    with torch.no_grad():
-        right = averaged.model(averaged.images).argmax(-1) == averaged.labels
-    assert 100 * right.double().mean().item() == pytest.approx(averaged.record.last.ema_score)
-    assert vitinit.records("tiny", tmp_path)["ema_score"].tolist() == [averaged.record.last.ema_score]
-    assert any(not torch.equal(*two) for two in zip(last.model.parameters(), averaged.model.parameters(), strict=True))
-
-
 def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
-    first, second = (kept_path(root, "tiny", one.run_id, "weights") for one in RUNS)
+    first, second = (kept_path(root, "tiny", run.run_id, "weights") for run in RUNS)
     content = first.read_bytes()
     other = torch.load(first, weights_only=True)
     try:
@@ -79,6 +67,7 @@ def test_weights_that_are_not_there_or_not_the_runs_are_refused(root, tmp_path):
 
 def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
     runs, epochs = vitinit.records("tiny", root), vitinit.epochs(results=root)
-    assert set(runs["run_id"]) == {one.run_id for one in RUNS}
+    assert set(runs["run_id"]) == {run.run_id for run in RUNS}
+    assert runs.set_index("run_id")["ema_score"].notna().to_dict() == {RUNS[0].run_id: False, RUNS[1].run_id: True}
     assert runs.set_index("run_id").loc[spec().run_id, "model.width"] == 48
     assert epochs.groupby("run_id").size().tolist() == [2, 2]

@@ -4,10 +4,8 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from synthetic_records import done, respecified, several, validated, with_metrics, write
+from synthetic_records import dense, done, respecified, several, validated, with_metrics, write
 
-from tests.synthetic_masks import dense
-from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import digest, panels
@@ -77,12 +75,6 @@ def test_a_picture_is_not_stale_for_the_last_bit_of_a_mean():
 def test_three_panels_stand_side_by_side_and_four_two_by_two(count, across):
     grid = panels(pd.DataFrame(), "abcdef"[:count], height=2.0)
     assert grid.axes["a"].get_subplotspec().get_gridspec().ncols == across
-
-
-def test_what_cannot_be_drawn_is_said(tmp_path, capsys):
-    arguments = ["--results", str(write(tmp_path / "records", done("Mimetic", (10.0,)))), "--out", str(tmp_path)]
-    assert curves.main([*arguments, "--figure", "impulse_mass"]) == 0
-    assert "not drawn: impulse_mass: no record holds such probes" in capsys.readouterr().out
 
 
 def test_a_placebo_stands_beside_the_row_of_its_recipe_and_a_control_where_the_grid_says(tmp_path):

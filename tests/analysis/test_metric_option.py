@@ -2,9 +2,8 @@
 
 import re
 
-from synthetic_records import done, respecified, with_metrics, write
+from synthetic_records import dense, done, respecified, with_metrics, write
 
-from tests.synthetic_masks import dense
 from vitinit.analysis import frame
 from vitinit.analysis.figures.__main__ import main as figures
 from vitinit.analysis.figures.style import MARK, marked
@@ -17,40 +16,32 @@ def test_attention_that_nothing_reads_is_marked_whatever_metric_is_shown_and_tha
     assert [marked([dense("Mimetic", [50.0], pool=pool)]) for pool in ("token", "avg")] == ["", ""]
 
 
-def test_tables_and_figures_show_another_metric_by_its_name(tmp_path):
-    rows = {"Kaiming uniform": (50.0, 80.0, 2.0), "Trunc normal": (60.0, 70.0, 9.0)}
-    for row, (top1, top5, error) in rows.items():
+def test_tables_and_figures_show_another_metric_or_the_averaged_weights_by_their_name(tmp_path):
+    rows = {"Kaiming uniform": (50.0, 80.0, 2.0, 75.0), "Trunc normal": (60.0, 70.0, 9.0, 65.0)}
+    for row, (top1, top5, error, averaged) in rows.items():
         for seed in range(3):
             metrics = {"top5": top5 + seed, "calibration_error": error + seed / 10}
-            write(tmp_path, with_metrics(done(row, (10.0, top1), seed=seed), **metrics))
+            record = respecified(with_metrics(done(row, (10.0, top1), seed=seed), **metrics), recipe={"ema": 0.9})
+            history = [
+                epoch.model_copy(update={"ema_loss": 0.5, "ema_score": averaged - 20 * (2 - epoch.epoch)})
+                for epoch in record.history
+            ]
+            write(tmp_path, record.model_copy(update={"history": history}))
     asked = ["--results", str(tmp_path), "--table", "small", "--format", "markdown", "--out", str(tmp_path / "out")]
     for metric, row, words in (
         ("last", "Trunc normal", "Top-1 accuracy (%) on"),
         ("top5", "Kaiming uniform", "Top-5 accuracy (%) on"),
         ("calibration_error", "Kaiming uniform", "2.1"),  # the lower is bold
+        ("ema_score", "Kaiming uniform", "op-1 accuracy of averaged weights"),
     ):
         assert tables([*asked, "--metric", metric]) == 0
         text = (tmp_path / "out/small.md").read_text()
         assert re.findall(r"^\| ([A-Z][\w ]*?) *\|.*\*\*.*$", text, re.MULTILINE) == [row]
         assert words in text
-    beside = ["--results", str(tmp_path), "--metric", "top5"]
-    assert (figures(beside), tables(beside)) == (0, 0)
-    assert {path.name for path in (tmp_path / "small").iterdir() if path.is_dir()} == {"figures-top5", "tables-top5"}
-    assert list((tmp_path / "small/figures-top5").glob("accuracy*"))
-
-
-def test_tables_and_figures_show_the_averaged_weights(tmp_path):
-    for row, score, averaged in (("Kaiming uniform", 50.0, 70.0), ("Trunc normal", 60.0, 65.0)):
-        for seed in range(2):
-            record = respecified(done(row, (10.0, score), seed=seed), recipe={"ema": 0.9})
-            history = [epoch.model_copy(update={"ema_loss": 0.5, "ema_score": averaged}) for epoch in record.history]
-            history[0] = history[0].model_copy(update={"ema_score": averaged - 20})
-            write(tmp_path, record.model_copy(update={"history": history}))
-    asked = ["--results", str(tmp_path), "--metric", "ema_score", "--out", str(tmp_path / "out")]
-    assert tables([*asked, "--format", "markdown,csv"]) == figures(asked) == 0
-    text = (tmp_path / "out/small.md").read_text()
-    assert "op-1 accuracy of averaged weights" in text
-    assert "| Kaiming uniform | 70.0 " in text
-    study = frame.load([tmp_path])
-    assert {run.by("ema_score").best for run in study.contents.done.values()} == {(2, 70.0), (2, 65.0)}
-    assert list((tmp_path / "out").glob("accuracy*"))
+    for metric in ("top5", "ema_score"):
+        beside = ["--results", str(tmp_path), "--metric", metric]
+        assert (figures(beside), tables(beside)) == (0, 0)
+        assert (tmp_path / f"small/tables-{metric}").is_dir()
+        assert list((tmp_path / f"small/figures-{metric}").glob("accuracy*"))
+    runs = frame.load([tmp_path]).contents.done.values()
+    assert {run.by("ema_score").best for run in runs} == {(2, 75.0), (2, 65.0)}

@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import done, failed, respecified, several, skipped, write
+from synthetic_records import dense, done, failed, respecified, several, skipped, write
 
 from tests.records import REFERENCE, study
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.render import page
-from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown, to_part
 from vitinit.analysis.text import escape_latex, escape_markdown
@@ -60,11 +59,6 @@ def test_mean_spread_and_paired_difference_by_seed(tmp_path):
 # --- committed studies, from their files by pandas alone ---
 
 
-def finished(name):
-    content = [json.loads(path.read_bytes()) for path in (REFERENCE / name).glob("*.json")]
-    return [record for record in content if record.get("status") == "done"]
-
-
 def means(lines):
     """Means of lines of row, column and value."""
     table = pd.DataFrame(lines, columns=["row", "column", "mean"]).dropna()
@@ -84,7 +78,7 @@ STUDIES = sorted(path.parent.name for path in REFERENCE.glob("*/LAYOUT") if "tun
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_main_tables_have_runs_whose_spec_is_the_same_but_for_the_seed(name):
-    done = finished(name)
+    done = study(name).runs["record"]
     frame = pd.DataFrame([record["history"][-1] for record in done]).filter(regex="^(test|val)_(top1|miou)$")
     frame = frame.bfill(axis=1).iloc[:, :1].set_axis(["score"], axis=1)
     frame["row"] = [record["row"] for record in done]
@@ -97,7 +91,7 @@ def test_main_tables_have_runs_whose_spec_is_the_same_but_for_the_seed(name):
 
 def test_accuracy_without_a_term_and_what_is_switched_on():
     masked, switches = [], {}
-    for run in finished("convit-ablation-small"):
+    for run in study("convit-ablation-small").runs["record"]:
         for removal in run["masked"] or ():
             share = 100 * removal["layers"] / run["spec"]["model"]["gpsa_layers"]
             masked.append((run["row"], f"no {removal['term']}, {share:.0f}%", removal["top1"]))
@@ -115,7 +109,7 @@ def test_accuracy_without_a_term_and_what_is_switched_on():
 
 def test_attention_on_the_target_and_the_norms_of_queries():
     lines = []
-    for run in finished("small"):
+    for run in study("small").runs["record"]:
         if run["spec"]["dataset"]["name"] == "digits":
             init, row = run["init"], run["row"]
             for name, part in (("pseudo-input", "pseudo_input"), ("images", "real_images")):
@@ -127,9 +121,8 @@ def test_attention_on_the_target_and_the_norms_of_queries():
 
 
 def test_gaps_are_in_percent_of_the_base_at_each_seed():
-    runs = finished("convit-efficiency-small")
     score = {}
-    for run in runs:
+    for run in study("convit-efficiency-small").runs["record"]:
         where = f"cifar10[{run['spec']['dataset']['train_size']}]"
         score[where, run["row"], run["spec"]["seed"]] = run["history"][-1]["test_top1"]
     gaps = [(where, f"{row}: gap (%)", 100 * (ours / score[where, "DeiT", seed] - 1))
@@ -148,6 +141,12 @@ def test_the_gain_per_doubling_is_a_slope_over_the_logarithm():
 
 
 # --- synthetic ones ---
+
+
+def test_two_metrics_in_one_column_are_refused(tmp_path):
+    write(tmp_path, dense("Mimetic", (40.0,)), done("Mimetic", (60.0,), dataset="shapes", seed=7, study="masks"))
+    with pytest.raises(VitinitError, match="study 'masks': runs on shapes are measured by .*mean IoU"):
+        build(load([tmp_path]))
 
 
 def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
@@ -295,34 +294,3 @@ def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path):
     long = to_latex(build(load([root])))
     assert r"\begin{longtable}" in long
     assert "scans-2024, model-00012" in long
-
-
-# --- the command ---
-
-
-def test_the_command_prints_a_reading_of_three_columns_and_names_three_rows(tmp_path, capsys):
-    tops = {"Kaiming uniform": [40.0, 41, 42], "Mimetic": [45.0, 47, 49], "Imp.-3": [38.0, 38, 40], "Imp.-5": [40] * 3}
-    for dataset in ("digits", "cifar10", "cifar100", "svhn"):
-        several(tmp_path, tops, dataset=dataset)
-    for place, label in enumerate("ABC"):
-        several(
-            tmp_path, {"Mimetic": [50.0 + place, 51, 53]}, dataset="digits", label=label, params={"alpha_qk": place}
-        )
-    several(tmp_path, {"Imp.-3": [35.0, 36, 36.5]}, dataset="digits", label="D", params={"position_scale": 2.0})
-    asked = ["--results", str(tmp_path), "--out", str(tmp_path / "out"), "--format", "markdown,csv"]
-    assert tables.main(asked) == 0
-    printed = " ".join(capsys.readouterr().out.split())
-
-    def gain(*differences):
-        low, high = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
-        ends = f"{low:+.2f} to {high:+.2f}"
-        return f"by {statistics.mean(differences):+.2f} (95 % CI {ends})".replace("-", "−")
-
-    few = f"Mimetic {gain(5, 6, 7)}; losses: Imp.-3 {gain(-2, -3, -2)}. 3 seeds can show 1.8 to 3.1 points"
-    assert f"On CIFAR-10, gains (uncorrected 95 % intervals): {few} (power 0.8)." in printed
-    first = f"C {gain(12, 10, 11)}, B {gain(11, 10, 11)}, A {gain(10, 10, 11)}, 1 more"
-    losses = f"D {gain(-5, -5, -5.5)}, Imp.-3 {gain(-2, -3, -2)}"
-    assert f"On digits, gains (uncorrected 95 % intervals): {first}; losses: {losses}." in printed
-    assert printed.count("On ") == 3
-    lines = (tmp_path / "out/small.md").read_text().splitlines()
-    assert [line.split(" | ")[0] for line in lines[4:7]] == ["| Kaiming uniform", "| Mimetic", r"| Imp.-3"]

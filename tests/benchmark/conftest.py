@@ -23,9 +23,3 @@ def study(tmp_path):
     """A folder with one valid record beside which something is put."""
     Store(tmp_path).write(record(1))
     return tmp_path / "small"
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    """Models on the meta device are built without drawing their weights, which takes ten times as long as all else."""
-    monkeypatch.setattr("timm.layers.weight_init._trunc_normal_", lambda tensor, *_: tensor)

@@ -7,8 +7,6 @@ Their bits were also measured once. As long as they are those of the committed r
   8 x 8 pixels and of the distance between dots, both classes look alike. They are balanced, and no image is twice.
 """
 
-from functools import cache
-
 import numpy as np
 import pytest
 import torch
@@ -23,13 +21,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
 
 
-@cache
-def whole():
-    return shapes.generate(6000)
-
-
 def test_fewer_shapes_are_the_first_ones():
-    for few, many in zip(shapes.generate.__wrapped__(1200), whole(), strict=True):
+    for few, many in zip(shapes.generate.__wrapped__(1200), shapes.generate(6000), strict=True):
         assert np.array_equal(few, many[:1200])
 
 
@@ -38,7 +31,7 @@ def test_a_mask_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class():
     assert data.train.labels.shape == (20, SIZE, SIZE)
     assert data.held_out.labels.shape == (10, SIZE, SIZE)
     assert data.train.labels.dtype == torch.uint8
-    images, masks = (torch.from_numpy(tensors[:4]) for tensors in whole())
+    images, masks = (torch.from_numpy(tensors[:4]) for tensors in shapes.generate(6000))
     for side in (16, 48, 64):
         source = Split(images, masks)
         places = ((torch.arange(side) + 0.5) * SIZE / side).long()

@@ -133,7 +133,9 @@ blocks:
 
 @pytest.mark.parametrize("held_out", [{}, {"val_size": 6, "evaluate_on": "val"}])
 @pytest.mark.parametrize("layout", [{"train/a": 3, "train/b": 3, "val/b": 1, "val/a": 1}, {"a": 5, "b": 10, "a/b": 2}])
-def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_labels(layout, held_out, tmp_path, here):
+def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_labels(
+    layout, held_out, tmp_path, vitinit
+):
     """Each file of a class is there twice; with splits, those of a class are in both."""
     make_folder(tmp_path / "images", layout)
     for file in sorted(tmp_path.glob("images/**/*.png")):
@@ -158,7 +160,7 @@ def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_lab
     assert max(labels.values()) == 2
     assert shared
     assert data.doubles() == lines
-    assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in here("plan", "mine.yaml")[1]
+    assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in vitinit("plan", "mine.yaml")[1]
 
 
 def test_images_are_those_that_torchvision_reads(tmp_path):

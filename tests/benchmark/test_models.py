@@ -10,13 +10,10 @@ import torch
 from timm.models.convit import GPSA, MHSA
 from torch.nn import functional as F
 
-from tests.operations import operations
 from vitinit.benchmark.grids.grid import resolve_model
-from vitinit.benchmark.models.build import build_model, has_batch_norm, parameter_count
-from vitinit.benchmark.models.convit import ConViT
+from vitinit.benchmark.models.build import build_model, has_batch_norm, parameter_count, without_values
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.models.registry import families, presets
-from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
@@ -42,16 +39,15 @@ def initialised(spec, dense=False, std=0.02):
     return model.eval()
 
 
-MILLIONS = {"convit": [14, 737, 3573, 11121], "convmixer": [12, 71, 208], "vit": [13, 718, 2796, 11027]}
-"""Operations of each preset; those of a family that is not listed are not pinned."""
 each_family = pytest.mark.parametrize("arch", [name for name, family in families().items() if not family.by_name])
 
 
 @each_family
-def test_presets_are_built_at_32_pixels_the_smallest_first(arch, undrawn):
-    millions = {name: round(operations(at(name)) / 1e6) for name in families()[arch].presets}
-    assert smallest(arch) == at(min(millions, key=millions.__getitem__))
-    assert list(millions.values()) == MILLIONS.get(arch, list(millions.values()))
+def test_presets_are_built_at_32_pixels_the_smallest_first(arch, monkeypatch):
+    # drawing weights, which have no values here, takes ten times as long as all else
+    monkeypatch.setattr("timm.layers.weight_init._trunc_normal_", lambda tensor, *_: tensor)
+    counts = {name: parameter_count(without_values(at(name), CLASSES)) for name in families()[arch].presets}
+    assert smallest(arch) == at(min(counts, key=counts.__getitem__))
     for name, fields in families()[arch].presets.items():
         assert not {"image_size", "patch_size", "arch"} & fields.keys()
         assert presets()[name]["arch"] == arch
@@ -147,12 +143,12 @@ def named(fields):
     return model
 
 
-def test_what_is_counted_is_what_a_preset_of_the_same_fields_has():
+def test_a_model_by_name_has_the_parameters_of_a_preset_of_the_same_fields():
     model = named(SMALL)
     fields = {"arch": "vit", "image_size": 16, "patch_size": 4, "width": 48, "depth": 2, "heads": 3}
     ours = model_spec({**fields, "position": "learned", "pool": "token"})
-    assert operations(model) == operations(ours)
-    assert parameter_count(build_model(model, 10)) == parameter_count(build_model(ours, 10))
+    by_name, of_preset = ([value.shape for value in build_model(spec, 10).parameters()] for spec in (model, ours))
+    assert by_name == of_preset
     assert (model.batch_norm, named({"timm": "resnet18", "img_size": 32}).batch_norm) == (False, True)
     assert model_spec(model.model_dump(mode="json")) == model
 
@@ -165,7 +161,6 @@ def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(packa
     model = named({"python": f"{package}:Small", "image_size": 16, "args": {"width": 4}})
     built = build_model(model, 7)
     assert built(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
-    assert operations(model) == 2 * (3 * 16**2 * 4 + 4 * 10)
     assert parameter_count(built) == (3 * 16**2 + 1) * 4 + 4 + 5 * 7
 
 
@@ -184,29 +179,10 @@ def test_a_base_leaves_what_no_rule_covers_as_it_was_built(package):
 
 # --- against paper-facts 1.6 and 4 and against timm's own factories ---
 
-SMALL_VIT = ViT(image_size=16, patch_size=4, width=24, depth=2, heads=3)
-SMALL_CONVIT = ConViT(
-    image_size=16,
-    patch_size=4,
-    width=24,
-    depth=3,
-    heads=4,
-    qkv_bias=False,
-    gpsa_layers=2,
-)
-
-
-def changed(spec, **fields):
-    return model_spec({**spec.model_dump(), **fields})
-
-
-def preset(name, **fields):
-    return model_spec({**presets()[name], **fields})
-
 
 @pytest.mark.parametrize(("side", "width"), [(4, 24), (3, 8)])
 def test_sincos_embedding_equals_the_formula(side, width):
-    m = build_model(changed(SMALL_VIT, image_size=4 * side, width=width, heads=2, pool="token"), 10).eval()
+    m = build_model(at("vit_micro", image_size=4 * side, width=width, heads=2, pool="token"), 10).eval()
     assert "pos_embed" not in dict(m.named_parameters())
     bands = 10000.0 ** (-np.arange(width // 4) / (width // 4))
     y, x = (each.reshape(-1, 1) * bands for each in np.indices((side, side)))  # tokens are row-major
@@ -219,10 +195,10 @@ def test_sincos_embedding_equals_the_formula(side, width):
 
 
 def test_vit_tiny_with_learned_positions_and_class_token_is_timms():
-    spec = preset("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
+    spec = at("vit_tiny", image_size=224, patch_size=16, position="learned", pool="token")
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     for scale in (None, 1e-5):
-        ours = build_model(changed(spec, layer_scale=scale), 1000).eval()
+        ours = build_model(spec.model_copy(update={"layer_scale": scale}), 1000).eval()
         theirs = timm.create_model("vit_tiny_patch16_224", init_values=scale).eval()
         scales = [{name: value for name, value in m.named_parameters() if "gamma" in name} for m in (ours, theirs)]
         torch.testing.assert_close(*scales)
@@ -235,8 +211,7 @@ def test_vit_tiny_with_learned_positions_and_class_token_is_timms():
 @pytest.mark.parametrize("gate", [-2.0, 1.0])
 def test_convit_computes_what_timms_does_gradients_too(gate):
     """timm's mixes both attentions before they meet the values; so here in float64, where only rounding differs."""
-    spec = changed(SMALL_CONVIT, qkv_bias=True)
-    ours = build_model(spec, 10).double()
+    ours = build_model(at("convit_micro", image_size=16, width=24, qkv_bias=True), 10).double()
     registry.build("trunc_normal", {}).apply(ours, torch.Generator().manual_seed(0), registry.Job())
     with torch.no_grad():
         for name, parameter in ours.named_parameters():

@@ -8,18 +8,15 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import yaml
 from stored_records import WHOLE, failed, record, skipped
 from typer.testing import CliRunner
 
-from tests.sealing import sealed
-from tests.synthetic_masks import dense, history
+from tests.analysis.synthetic_records import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
 from vitinit.benchmark.records.store import Layout, Store, at_seed_0
@@ -89,19 +86,6 @@ def test_the_bitmap_of_correct_images_fits_the_accuracy():
         else:
             with pytest.raises(VitinitError, match="done: correct does not hold the .* % of 360 images"):
                 to_bytes(changed)
-
-
-WRONG = yaml.safe_load(Path(__file__).with_name("wrong_records.yaml").read_text())
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_wrong_value_is_refused_under_a_digest_that_fits(wrong):
-    body = json.loads(WHOLE)
-    del body["digest"]
-    *path, name, value = wrong
-    reduce(lambda part, key: part[key], path, body)[name] = value
-    with pytest.raises(VitinitError):
-        from_bytes(sealed(body))
 
 
 def test_a_field_that_stands_twice_is_refused():

@@ -1,4 +1,4 @@
-"""Initial weights: `python -m tests.golden.weights --write` computes those of `weights.json` anew.
+"""Initial weights: `python -m tests.golden.weights --write` computes those of `weights.yaml` anew.
 
 A line of `cases` is model, base, method and seeds. Runs of `grid` keep their weights, and its learning rate is too
 small to change any. To add a case or a row, write it there and call `--write`.
@@ -20,13 +20,14 @@ from pathlib import Path
 import numpy as np
 import timm
 import torch
+import yaml
 from torch import Tensor
 
 import vitinit
 from tests.golden.cli import answer
 
-FILE = Path(__file__).with_name("weights.json")
-GOLDEN = json.loads(FILE.read_text())
+FILE = Path(__file__).with_name("weights.yaml")
+GOLDEN = yaml.load(FILE.read_text(), yaml.CSafeLoader)
 RUNS = "run"
 NAMES = [*GOLDEN["models"], RUNS]
 TOLERANCE = 1e-3
@@ -109,15 +110,7 @@ def main():
     assert sys.argv[1:] == ["--write"], "pytest tests/golden compares"
     torch.set_num_threads(1)
     GOLDEN["fingerprints"] = {name: fingerprint(*state) for model in NAMES for name, *state in states(model)}
-    FILE.write_text(written(GOLDEN))
-
-
-def written(golden):
-    """Return JSON with a line for each case and fingerprint."""
-    head, last, tail = json.dumps(golden).replace('], ["', '],\n["').partition('"fingerprints": {')
-    for key in golden:
-        head = head.replace(f', "{key}"', f',\n"{key}"')
-    return f"{head}{last}\n" + tail.replace('], "', '],\n"') + "\n"
+    FILE.write_text(yaml.safe_dump(GOLDEN, sort_keys=False, default_flow_style=None, width=10**6))
 
 
 if __name__ == "__main__":

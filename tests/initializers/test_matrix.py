@@ -19,41 +19,14 @@ from vitinit.initializers.whole_model import places
 
 BASES = [known.name for known in vitinit.catalogue("base")]
 METHODS = [known.name for known in vitinit.catalogue("method")]
-NO_ATTENTION = "has no attention layer"
 REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())
-ONLY = {
-    "convit_gpsa": ("timm ConViT",),
-    "conv_filters": ("timm ConvMixer",),
-}
 KEPT = r"\.(gamma|gamma_\d|ls\d|lambda1)$"
 """Layer scales, which are the library's."""
-TOKENS_ALONE = {
-    **dict.fromkeys(("timm BEiT", "timm EVA rotary", "timm Swin"), "tells places apart itself"),
-    "nn.TransformerEncoder": "no token grid",
-}
-"""Why blocks cannot be trained on strings."""
-UNSEEN = {"torchvision ViT", "nn.TransformerEncoder", "timm BEiT", "timm BEiT positions", "timm EVA"}
-"""Attention whose Linears are not called."""
 
 
 def reason(name, method):
-    known = REFUSED.get(name, {})
-    if method in ONLY:
-        return None if name in ONLY[method] else "has none; choose a"
-    if method == "lsuv":
-        return "without calling a Linear" if name in UNSEEN else "needs training images"
-    if method == "whitened_patches":
-        return "needs training images"
-    if method == "procedural":
-        return TOKENS_ALONE.get(name) or (known["mimetic"] if known.get("mimetic") == NO_ATTENTION else None)
-    if method == "critical_scale":
-        return "has no token grid" if name == "nn.TransformerEncoder" else reason(name, "zero_query")
-    if (
-        method in ("conditioned", "dct", "zero_query", "zero_branch", "depth_scaled", "scaled_random")
-        and method not in known
-    ):
-        return known["mimetic"] if known.get("mimetic") == NO_ATTENTION else None
-    return known.get("mimetic" if method == "placebo" else method)
+    reasons = REFUSED.get(method, {})
+    return reasons.get(name, reasons.get("others"))
 
 
 def fitting(method):

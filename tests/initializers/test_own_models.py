@@ -71,12 +71,6 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
     refused(Model(), UNKNOWN, "mimetic")
 
 
-def test_unknown_attention_is_refused_by_bases_that_treat_its_matrices_as_what_they_are():
-    m = nn.Sequential(nn.Linear(8, 8), type("MyAttention", (nn.Sequential,), {})(nn.Linear(8, 24)))
-    refused(m, rf"base 'jax_vit' sets W_q, .* attention '1' .* {UNKNOWN} \(MyAttention\)", base="jax_vit")
-    assert len(vitinit.initialize(m, base="trunc_normal").changes) == 4
-
-
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [

@@ -9,21 +9,10 @@ import tempfile
 import time
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
-REFERENCE = str(ROOT / "results/reference")
 VITINIT = ("-m", "vitinit.runners.cli")
-RECORDS = f"""
-import json, pathlib, pandas
-found = [json.loads(path.read_text()) for path in pathlib.Path({REFERENCE!r}).glob("*/*.json")]
-pandas.json_normalize(found)"""
-FIGURE = """
-import matplotlib, numpy
-matplotlib.use("agg")
-import matplotlib.pyplot as plt
-figure, axes = plt.subplots()
-for row in range(6):
-    axes.plot(numpy.arange(30), numpy.arange(30) + row)
-figure.savefig("plain.png", dpi=200), figure.savefig("plain.pdf")"""
 STEP = """
 import os, sys
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -48,35 +37,7 @@ if sys.argv.pop() == "count":
     sys.setprofile(called)
 main()"""
 """Ends at the first optimiser step. A file is entered where one of its functions is called, imports aside."""
-FITS = "from vitinit.benchmark.grids import grid; [grid.load(name) for name in grid.names()]"
-NEW = """
-import os, sys
-from vitinit.runners.cli.__main__ import main
-os.environ["XDG_CACHE_HOME"], sys.argv = "new", ["vitinit", "plan", "smoke"]
-main()"""
-MODEL = 'import timm, torch; model = timm.create_model("vit_base_patch16_224"); '
-PAIRS = {
-    "fits of all shipped grids, at setup | import torch": (("-c", FITS), ("-c", "import torch")),
-    "plan of a grid that is new here | import torch": (("-c", NEW), ("-c", "import torch")),
-    "plan smoke | import torch": ((*VITINIT, "plan", "smoke"), ("-c", "import torch")),
-    "status of small | import torch": ((*VITINIT, "status", "small", "--results", REFERENCE), ("-c", "import torch")),
-    "records() of all studies | json and pandas": (
-        ("-c", f"import vitinit; vitinit.records(results={REFERENCE!r})"),
-        ("-c", RECORDS),
-    ),
-    "figures of small | one plain figure": (
-        ("-m", "vitinit.analysis.figures", "--study", "small", "--results", REFERENCE, "--out", "figures"),
-        ("-c", FIGURE),
-    ),
-    "report of all studies | json and pandas": (
-        ("-m", "vitinit.analysis.report", "--results", REFERENCE, "--out", "report"),
-        ("-c", RECORDS),
-    ),
-    "mimetic on ViT-B | timm's init_weights": (
-        ("-c", MODEL + 'import vitinit; vitinit.initialize(model, "mimetic")'),
-        ("-c", MODEL + "model.init_weights()"),
-    ),
-}
+PAIRS = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text())
 """Ours and a plain script, as arguments of Python."""
 
 
@@ -106,7 +67,7 @@ def main():
     os.environ["PYTHONPATH"] = str(ROOT)
     folder = Path(tempfile.mkdtemp())
     (folder / "results").mkdir()
-    (folder / "results/reference").symlink_to(REFERENCE)
+    (folder / "results/reference").symlink_to(ROOT / "results/reference")
     print(f"{'ours | plain':50} CPU seconds, gigabytes")
     for name, pair in PAIRS.items():
         (ours, memory), (plain, usual) = (spent(arguments, folder) for arguments in pair)

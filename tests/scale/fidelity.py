@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import torch
+import yaml
 
 from vitinit.benchmark.datasets.registry import load
 from vitinit.benchmark.grids.grid import resolve_model, resolve_recipe
@@ -23,27 +24,14 @@ from vitinit.runners.one_run.carry_out import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"
 SEEDS = (0, 1, 2)
-SMALL = {"preset": "vit_tiny", "image_size": 32, "patch_size": 2}
-OWN = {**SMALL, "position": "learned", "pool": "token"}
-ROWS = {
-    "rotation": (SMALL, {"solver": "rotation"}),
-    "rotation, norm 5.43": (SMALL, {"solver": "rotation", "weight_norm": 5.43}),
-    "gradient": (SMALL, {"solver": "gradient"}),
-    "gradient, 1000 steps": (SMALL, {"solver": {"name": "gradient", "steps": 1000}}),
-    "svd": (SMALL, {"solver": "svd"}),
-    "svd, its own setting": (
-        OWN,
-        {"solver": "svd", "offsets": "fixed", "per_layer": True, "position_scale": 18, "value_proj": "released"},
-    ),
-}
-"""Model and parameters of impulse, kernel size 3. The gradient solution's W_q has a norm of about 5.4 a head."""
+ROWS = yaml.safe_load(Path(__file__).with_name("fidelity.yaml").read_text())
 
 
 def measured(row, seed, images_BCHW):
     """Return the `init` of a record of this row and seed, without its offset maps."""
-    fields, params = ROWS[row]
+    model, params = ROWS[row].values()
     report, _ = initialize_run(
-        build_model(resolve_model(fields), 10),
+        build_model(resolve_model(model), 10),
         registry.build("kaiming_uniform", {}),
         registry.build("impulse", params),
         lambda name: stream(seed, name),
@@ -51,7 +39,7 @@ def measured(row, seed, images_BCHW):
     )
     init = report.model_dump(mode="json", exclude={"offset_maps"})
     print(f"{row}, seed {seed}: real images {init['real_images']['mass']:.3f}", flush=True)
-    return {"row": row, "seed": seed, "model": fields, "params": params, "init": init}
+    return {"row": row, "seed": seed, "model": model, "params": params, "init": init}
 
 
 if __name__ == "__main__":

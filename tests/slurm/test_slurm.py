@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from vitinit.initializers.errors import VitinitError
 from vitinit.slurm import jobs, profiles, submit
 from vitinit.slurm.jobs import JobEnd, Queued, SlurmError
 from vitinit.slurm.profiles import Profile, load
@@ -31,16 +30,15 @@ SACCT = """\
 17|RUNNING|0:0|fit"""
 
 
-def test_what_squeue_and_sacct_say_of_jobs(tmp_path, monkeypatch):
-    for name, text in (("squeue", SQUEUE), ("sacct", SACCT)):
-        (tmp_path / name).write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/{name}.asked\ncat <<'END'\n{text}\nEND\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = jobs.queued(["fit", "more"])
-    assert list(found) == ["12_1", "12_0", "15", "27"]
-    assert found["12_1"] == Queued("RUNNING", "node[1-2]", "fit", "None")
-    assert found["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
-    assert "--name fit,more --format" in (tmp_path / "squeue.asked").read_text()
+def test_what_squeue_and_sacct_say_of_jobs(tmp_path, cluster_says):
+    cluster_says(
+        squeue=f"echo \"$@\" > {tmp_path}/asked\ncat <<'END'\n{SQUEUE}\nEND", sacct=f"cat <<'END'\n{SACCT}\nEND"
+    )
+    waiting = jobs.queued(["fit", "more"])
+    assert list(waiting) == ["12_1", "12_0", "15", "27"]
+    assert waiting["12_1"] == Queued("RUNNING", "node[1-2]", "fit", "None")
+    assert waiting["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
+    assert "--name fit,more --format" in (tmp_path / "asked").read_text()
     ended = jobs.ended(["12_0", "12_1", "13", "17"])
     assert {job: how.state for job, how in ended.items()} == {
         **{"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
@@ -123,14 +121,6 @@ qos:
     assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
     assert "#SBATCH --no-requeue" in lines, "the default of a cluster may be to requeue"
-    for wrong, said in {
-        "time: 5\ntime: 9": "'time' is there twice",
-        "sbatch: {requeue: maybe}": "requeue: maybe: write true or false",
-        "parallel: 3": "parallel is gone; write jobs: N",
-        "runs_per_job: 3": "runs_per_job is gone; write nothing",
-    }.items():
-        with pytest.raises(VitinitError, match=said):
-            from_text(wrong)
     for written, limit in {"90": 5400, "3:01": 181, "1-1:30": 91800, "0:150:00": 9000, "2-0": 172800}.items():
         assert profiles.seconds(from_text(f"time: {written}").time) == limit
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
@@ -139,10 +129,10 @@ qos:
     assert [load(name).name for name in profiles.names()] == ["account", "gpu", "single-node"]
 
 
-def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_leaves_out(tmp_path, monkeypatch):
-    (tmp_path / "sbatch").write_text(f"#!/bin/sh\nenv > {tmp_path}/told\necho 'sbatch: error: no' >&2; exit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_leaves_out(
+    tmp_path, cluster_says, monkeypatch
+):
+    cluster_says(sbatch=f"env > {tmp_path}/told; echo 'sbatch: error: no' >&2; exit 1")
     for name in ("PARTITION", "QOS", "ACCOUNT", "GRES", "TIMELIMIT"):
         monkeypatch.setenv(f"SBATCH_{name}", "of-the-shell")
     profile = Profile(partition="gpu", qos="long")

@@ -55,7 +55,7 @@ MINE = ("--only", "row=Kaiming*", "--executor", "inline", "--device", "cpu")
 
 
 @pytest.fixture(autouse=True)
-def _flags_and_folder_as_before(undisturbed):
+def _flags_as_before():
     yield
     set_flags(Execution("cpu", 1, "inline"))
 

@@ -18,7 +18,7 @@ HERE = {"processor": "A", "cpu": {"model": "V 6 7 1"}}
 
 
 @pytest.mark.parametrize(("differs", "seconds"), CASES, ids=str)
-def test_records_of_the_same_work_on_the_same_processor_tell_the_time(here, monkeypatch, tmp_path, differs, seconds):
+def test_records_of_the_same_work_on_the_same_processor_tell_the_time(vitinit, monkeypatch, tmp_path, differs, seconds):
     """One record took 30 s; the other 60 s, but was not of this work or not of this machine."""
     (tmp_path / "cpuinfo").write_text(CPUINFO)
     monkeypatch.setattr(environment, "CPUINFO", tmp_path / "cpuinfo")
@@ -33,8 +33,8 @@ def test_records_of_the_same_work_on_the_same_processor_tell_the_time(here, monk
         other = altered(records[cell.run_id], spec=spec, execution=execution, environment=environ, seconds=took)
         Store(tmp_path / "results/local").write(other)
     plan = ("plan", "small", "--only", "row=Mimetic", "--seeds", "3", "--only")
-    code, out = here(*plan, "dataset=digits")
+    code, out, _ = vitinit(*plan, "dataset=digits")
     assert (code, out.splitlines()[-1]) == (0, f"about {seconds}, one run at a time, by records of the same hardware")
-    assert "about" not in here(*plan, "seed=3")[1], "of CIFAR-10 there is no record"
+    assert "about" not in vitinit(*plan, "seed=3")[1], "of CIFAR-10 there is no record"
     (tmp_path / "cpuinfo").write_text("model name\t: A\n")
-    assert "about" not in here(*plan, "dataset=digits")[1], "processors of one name may differ"
+    assert "about" not in vitinit(*plan, "dataset=digits")[1], "processors of one name may differ"

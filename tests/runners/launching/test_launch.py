@@ -242,7 +242,7 @@ def hand_out(root, digits, runs=(), *job_ids):
 
 
 def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_end(
-    vitinit, undisturbed, cells, cluster_says, monkeypatch
+    vitinit, cells, cluster_says, monkeypatch
 ):
     """All else that is said of jobs is in `golden/cli/slurm-jobs.txt`."""
     monkeypatch.setattr(cluster, "LOOK_S", 0)

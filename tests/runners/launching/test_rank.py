@@ -106,7 +106,7 @@ FAILS = MINE.replace("import torch\n", "import multiprocessing\nfrom pathlib imp
 
 
 @pytest.mark.long
-def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, undisturbed, monkeypatch):
+def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, monkeypatch):
     """The whole path in seconds: one run fails on the way, and one command takes both looks."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")

@@ -11,7 +11,6 @@ from tests.runners import job
 from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Stop
@@ -49,23 +48,23 @@ def breaks(monkeypatch):
 
 
 def test_a_run_that_loses_its_device_goes_on_from_its_checkpoint_and_fails_if_it_loses_another(tmp_path, breaks):
-    where, each = harness.setting(tmp_path), harness.cells(tmp_path)[0]
+    where, cell = harness.setting(tmp_path), harness.cells(tmp_path)[0]
     store = Store(where.root)
     for failures in (0, 1):
         breaks(5)
         if failures:
-            assert isinstance(carry_out(each, where, Stop()), FailureRecord)
+            assert carry_out(cell, where, Stop()).status == "failed"
         else:
             with pytest.raises(gpu.BrokenDevice, match="unspecified launch failure"):
-                carry_out(each, where, Stop())
+                carry_out(cell, where, Stop())
         assert len(store.read(where.study).failed) == failures
     retried = {run_id: failed.written for run_id, failed in store.read(where.study).failed.items()}
     breaks(5)
     with pytest.raises(gpu.BrokenDevice):  # tried again, it may lose one again
-        carry_out(each, replace(where, retried=retried), Stop())
+        carry_out(cell, replace(where, retried=retried), Stop())
     breaks(10**6)
-    record = carry_out(each, replace(where, retried=retried), Stop())
-    assert isinstance(record, RunRecord)
+    record = carry_out(cell, replace(where, retried=retried), Stop())
+    assert record.status == "done"
     assert record.sessions[-1].from_step > 0
 
 
@@ -73,7 +72,7 @@ def test_an_index_out_of_range_on_the_device_is_an_error_of_the_run(tmp_path, br
     """The device of the process is lost with it: the next run of the process does not begin."""
     where, cells = harness.setting(tmp_path), harness.cells(tmp_path)[:2]
     breaks(3, "CUDA error: device-side assert triggered")
-    assert isinstance(carry_out(cells[0], where, Stop()), FailureRecord)
+    assert carry_out(cells[0], where, Stop()).status == "failed"
     with pytest.raises(gpu.BrokenDevice):
         carry_out(cells[1], where, Stop())
     assert Store(where.root).read(where.study).failed.keys() == {cells[0].run_id}
@@ -129,13 +128,6 @@ def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
     assert Store(where.root).read(where.study).failed == {}
 
 
-def cell(folder, row, **recipe):
-    """A tiny run on 100 digits: two epochs of seven steps."""
-    found = [cell for cell in harness.cells(folder) if cell.row == row and cell.spec.recipe.rand_augment]
-    spec = found[0].spec
-    return Cell(row, spec.model_copy(update={"recipe": spec.recipe.model_copy(update=recipe)}))
-
-
 def fail(cells, where):
     """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
     if os.environ["RANK"] == "1":
@@ -143,7 +135,7 @@ def fail(cells, where):
     with joined("cpu") as world:
         where = replace(where, execution=replace(where.execution, processes=world.size))
         for cell in cells:
-            assert isinstance(carry_out(cell, where, Stop(), world=world), FailureRecord)
+            assert carry_out(cell, where, Stop(), world=world).status == "failed"
             if cell == cells[2] and world.rank == 1:
 
                 def out_of_memory():
@@ -155,16 +147,19 @@ def fail(cells, where):
 @pytest.mark.long
 def test_a_failure_in_several_processes(tmp_path):
     """A failure that all know of is recorded, and the next run begins; one of a single process ends both."""
+    spec = harness.cell_of("mimetic", tmp_path).spec
     recipes = [{}, {"lr": 1e20, "eps": 1e-30}, {"batch_size": 1}, {"weight_decay": 0.01}]
-    cells = [cell(tmp_path, "mimetic", **recipe) for recipe in recipes]
+    cells = [
+        Cell("mimetic", spec.model_copy(update={"recipe": spec.recipe.model_copy(update=recipe)})) for recipe in recipes
+    ]
     where = harness.setting(tmp_path / "failing")
     ranks = together(2, fail, cells, where)
     assert [isinstance(rank, Died) and rank.exitcode for rank in ranks] == [1, 1]
     failed = Store(where.root).read("faults").failed
-    found = [(failed[each.run_id].error, failed[each.run_id].message) for each in cells]
-    assert found[0] == ("OSError", "rank 1 of 2: no such file")
-    assert found[1][0] == "Diverged"
-    assert found[2] == ("VitinitError", "2 processes cannot share batches of 1 images: 1 to 1 can")
-    assert found[3] == ("OutOfMemoryError", "rank 1 of 2: no memory left")
+    errors = [(failed[cell.run_id].error, failed[cell.run_id].message) for cell in cells]
+    assert errors[0] == ("OSError", "rank 1 of 2: no such file")
+    assert errors[1][0] == "Diverged"
+    assert errors[2] == ("VitinitError", "2 processes cannot share batches of 1 images: 1 to 1 can")
+    assert errors[3] == ("OutOfMemoryError", "rank 1 of 2: no memory left")
     assert "out_of_memory" in failed[cells[3].run_id].traceback
     assert failed[cells[3].run_id].execution["processes"] == 2

@@ -17,7 +17,7 @@ from vitinit.runners.cli.records import check_trusted
 from vitinit.runners.one_run.reproduce import _leaves, compare, execution, repeat
 from vitinit.studies import load
 
-pytestmark = pytest.mark.usefixtures("undisturbed")
+pytestmark = pytest.mark.usefixtures("vitinit")
 
 
 # Repeating

@@ -4,30 +4,18 @@ import re
 from dataclasses import replace
 
 import pytest
-import torch
 from PIL import Image
 
-from tests.faults.harness import assert_same, stopped_after
+from tests.faults.harness import assert_same, setting, stopped_after
 from tests.runners.small_run import spec
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
-from vitinit.runners.basics.environment import set_flags
-from vitinit.runners.basics.setting import Execution, Setting, Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 
-
-@pytest.fixture(autouse=True)
-def _flags_as_before():
-    threads = torch.get_num_threads()
-    yield
-    set_flags(Execution(device="cpu", threads=threads, executor="inline"))
-
-
-def on_device(root):
-    execution = Execution(device="cpu", threads=1, executor="inline", deterministic=True)
-    return Setting(root, "faults", root, execution, {}, 0.0, keep_weights=True)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
@@ -36,7 +24,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (5 * number, 9, 200 - number)).save(path)
     cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
-    whole, resumed = on_device(tmp_path / "whole"), on_device(tmp_path / "resumed")
+    whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
     carry_out(cell, whole, Stop())
     assert not whole.folder(cell.run_id).exists(), "of a finished run only its record is left"
     stopped_after(1, cell, resumed)
@@ -51,7 +39,7 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
 
 
 def test_a_run_that_another_process_has_taken_over_at_its_end_is_not_recorded(tmp_path):
-    cell, where = Cell("small", spec()), on_device(tmp_path)
+    cell, where = Cell("small", spec()), setting(tmp_path)
     folder = where.folder(cell.run_id)
 
     def taken_over(event):
@@ -67,7 +55,7 @@ def test_what_changed_before_an_earlier_session_is_not_forgotten(tmp_path):
     """Another code and execution from the second of three sessions on; the time is that of all three."""
     cell, before = (
         Cell("small", spec(recipe=Recipe(name="small", epochs=3, batch_size=50, lr=1e-3))),
-        replace(on_device(tmp_path), code={"source": "one"}),
+        replace(setting(tmp_path), code={"source": "one"}),
     )
     execution = replace(before.execution, micro_batch=20)
     since = replace(before, code={"source": "another"}, execution=execution)

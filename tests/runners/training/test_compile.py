@@ -9,7 +9,7 @@ from torch import nn
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.environment import lacks_compiler
-from vitinit.runners.basics.setting import Execution, Stop, check_execution
+from vitinit.runners.basics.setting import Execution, Stop
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.training.train import compiled
 
@@ -63,15 +63,9 @@ def test_a_model_that_cannot_be_compiled_is_one_line_with_the_cause():
     assert "\n" not in str(refused.value)
 
 
-def test_without_a_compiler_nothing_begins(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(VitinitError, match=r"--compile: torch\.compile needs g\+\+, or another compiler"):
-        check_execution(cell_of("dropout", tmp_path).spec, COMPILED)
-
-
 @needs_compiler
-def test_on_a_cpu_it_is_asked_for_twice(here):
-    once, twice = (here("run", "smoke", "--dry-run", "--compile", *how) for how in ((), ("--device", "cpu")))
+def test_on_a_cpu_it_is_asked_for_twice(vitinit):
+    once, twice = (vitinit("run", "smoke", "--dry-run", "--compile", *how) for how in ((), ("--device", "cpu")))
     assert (once[0], twice[0]) == (0, 0)
     assert "--compile is for a GPU and is off here" in once[1]
     assert "off here" not in twice[1]
