@@ -125,16 +125,8 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
 
 def lines(study: frame.Study) -> list[str]:
     """Choose, and return the answer for people, the choices first, by the template `choice.txt.j2`."""
-    from vitinit.analysis.tables.render import template
-
     fields, choices = choose(study)
-    text = template(
-        "choice.txt.j2",
-        study=study,
-        fields=fields,
-        choices=choices,
-    )
-    return [line.rstrip() for line in text.splitlines()]
+    return [line.rstrip() for line in study.note("choice", fields=fields, choices=choices)]
 
 
 def run(

@@ -79,7 +79,7 @@ class Comparison(stats.Estimate):
     @property
     def below(self) -> str:
         """Size of a loss, without its sign."""
-        return self._claimed("below", f"{number(-self.mean, self.digits)} points ({(self * -1)._ends()})")
+        return self._claimed("below", f"{number(-self.mean, self.digits)} points ({(-self)._ends()})")
 
     @property
     def undetected(self) -> str:
@@ -118,13 +118,9 @@ class Comparison(stats.Estimate):
     def __sub__(self, other: Comparison) -> Comparison:
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
 
-    def __mul__(self, factor: float) -> Comparison:
-        scaled: dict[str, Any] = {
-            "by_seed": factor * self.by_seed,
-            "mean": factor * self.mean,
-            "std": abs(factor) * self.std,
-        }
-        return replace(self, name=f"{factor:g} ({self.name})", **scaled)
+    def __neg__(self) -> Comparison:
+        turned: Any = {"by_seed": -self.by_seed, "mean": -self.mean}
+        return replace(self, name=f"−({self.name})", **turned)
 
     def _ends(self) -> str:
         return f"95 % CI {number(self.low, self.digits)} to {number(self.high, self.digits)}"
@@ -168,10 +164,12 @@ def compare(
     if all(spec and spec.recipe.epochs == epoch for spec in specs):
         epoch = 0
     if not epoch and seeds is None:
-        for known, sign in product(study.contrasts, (1, -1)):
-            if {row: sign * weight for row, weight in known.weights.items()} == contrast.weights:
+        turned = {row: -weight for row, weight in contrast.weights.items()}
+        for known in study.contrasts:
+            if known.weights in (contrast.weights, turned):
                 comparison = named(study).get((known.name, column))
-                return comparison and replace(comparison * sign, name=contrast.name)
+                comparison = -comparison if comparison and known.weights == turned else comparison
+                return comparison and replace(comparison, name=contrast.name)
     d = _differences(study, contrast, column, epoch)
     if d is not None and seeds is not None:
         d = d[d.index.isin(list(seeds))]

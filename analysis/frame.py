@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ PREFERRED_STUDIES = ("table2", "small")
 ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
 DATASETS = ("digits", "pathfinder-easy", "cifar10", "cifar100", "svhn", "imagenet")
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
-PROBES = (
-    *("nonlocality", "nonlocality_reference", "attention_entropy", "effective_receptive_field", "impulse_mass"),
-    "gating",
-)
-"""Quantities of probes that records name; others are in `more`."""
+RUN_FIELDS = {
+    **{"run_id": "run_id", "seed": "spec.seed", "split": "spec.dataset.evaluate_on"},
+    **{"train_images": "dataset.train", "checksum": "dataset.checksum", "lr": "spec.recipe.lr"},
+    **{"optimizer": "spec.recipe.optimizer.name", "epochs": "spec.recipe.epochs", "precision": "spec.recipe.precision"},
+}
+"""Columns of `Study.runs` that are fields of a record."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +133,12 @@ class Study:
         """Name of the metric of the whole study: `top-1 or mean IoU` where it has both."""
         return " or ".join(sorted(set(self.metrics.values()), reverse=True))
 
+    @property
+    def score(self) -> str:
+        """Name of the scores: `test top-1`, `validation top-1`, or `top-1` where some are of either."""
+        names = {("test",): "test ", ("val",): "validation "}
+        return names.get(tuple(self.runs["split"].unique()), "") + self.measured
+
     @cached_property
     def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:
         """The first run's spec by row and column, by row alone (column None) and by column alone (row None)."""
@@ -155,19 +163,11 @@ class Study:
 
         lines = [
             {
-                "run_id": run.run_id,
+                **{name: attrgetter(path)(run) for name, path in RUN_FIELDS.items()},
                 "row": row,
                 "column": column,
                 "dataset": run.spec.dataset.at_any_size + column.removeprefix(run.spec.dataset.label),
-                "train_images": run.dataset.train,
-                "checksum": run.dataset.checksum,
                 "model": run.spec.model.describe(),
-                "seed": run.spec.seed,
-                "split": run.spec.dataset.evaluate_on,
-                "lr": run.spec.recipe.lr,
-                "optimizer": run.spec.recipe.optimizer.name,
-                "epochs": run.spec.recipe.epochs,
-                "precision": run.spec.recipe.precision,
                 "metric": registry.metric_label(run.metric),
                 "score": run.best[1] if self.when == "best" else run.score,
                 "commit": (run.environment.get("commit") or "unknown")[:10],
@@ -191,24 +191,6 @@ class Study:
             for epoch, score in run.evaluated.items()
         ]
         return pd.DataFrame(lines, columns=["run_id", "row", "column", "seed", "epoch", "score"])
-
-    @cached_property
-    def probes(self) -> pd.DataFrame:
-        """One row per finished run, probed epoch, quantity, layer and head (1 where a quantity has none), from 1 on."""
-
-        lines = []
-        for (column, row), runs in self.cells.items():
-            for run in runs:
-                for probe in run.probes:
-                    measured = {name: getattr(probe, name) for name in PROBES} | probe.more
-                    for quantity, layers in measured.items():
-                        for layer, heads in enumerate(layers or [], 1):
-                            for head, value in enumerate(heads if isinstance(heads, list) else [heads], 1):
-                                if value is not None:
-                                    where = (run.run_id, row, column, run.spec.seed, probe.epoch)
-                                    lines.append((*where, quantity, layer, head, value))
-        names = ["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
-        return pd.DataFrame(lines, columns=names)
 
     @cached_property
     def lower_is_better(self) -> bool:

@@ -111,17 +111,16 @@ def lines(standing: Standing, study: frame.Study, beside: Iterable[frame.Study])
                 gains.append(entry)
     if last:
         gains.append(board.ranked(study, last)._replace(name=f"> {standing.row}"))
-    return template(
-        "standing.txt.j2",
+    return study.note(
+        "standing",
         standing=standing,
-        study=study,
         last=last,
         others=len(named - {study.name}),
         versions=Counter(name for name, _ in sources),
         written=board.at_look,
         detectable=_detectable,
         gains=sorted(gains, key=lambda entry: -entry.low),
-    ).splitlines()
+    )
 
 
 def _detectable(comparison: Comparison, n: int) -> float:

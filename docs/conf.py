@@ -127,19 +127,17 @@ def _short(
 
 
 def _completed(app: Sphinx, page: str, text: list[str]) -> None:
-    methods = (path for room in ("bases", "methods") for path in sorted(ROOT.glob(f"initializers/{room}/**/[!_]*.py")))
+    files = [path for room in ("bases", "methods") for path in sorted(ROOT.glob(f"initializers/{room}/**/[!_]*.py"))]
+    methods = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
     generated = {
-        root_doc: lambda: CONTENTS,
-        "docs/reference/grid-file": lambda: _reference(GRID.split(), "autoclass", "   :undoc-members:"),
-        "docs/reference/vitinit": lambda: _reference([""]),
-        "docs/reference/plug-ins": lambda: _reference(PLUG_INS.split()),
-        "docs/reference/records": lambda: _reference(["benchmark.records.record"]),
-        "docs/reference/methods": lambda: _reference(
-            ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in methods
-        ),
+        root_doc: CONTENTS,
+        "docs/reference/grid-file": _reference(GRID.split(), "autoclass", "   :undoc-members:"),
+        "docs/reference/vitinit": _reference([""]),
+        "docs/reference/plug-ins": _reference(PLUG_INS.split()),
+        "docs/reference/records": _reference(["benchmark.records.record"]),
+        "docs/reference/methods": _reference(methods),
     }
-    if page in generated:
-        text[0] += generated[page]()
+    text[0] += generated.get(page, "")
 
 
 def _reference(names: Iterable[str], kind: str = "automodule", options: str = "") -> str:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.scaling import over_numbers
-from vitinit.analysis.figures.style import Panels, file_part, score_name
+from vitinit.analysis.figures.style import Panels, file_part
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.stats import student
@@ -26,7 +26,7 @@ def sample_efficiency(study: Study) -> dict[str, Panels]:
     for dataset, runs in study.runs.groupby("dataset", sort=False):
         images, lines = dict(zip(runs["column"], runs["train_images"], strict=True)), []
         gained = {where: gap for where, gap in gaps(study).items() if where[1] in images and len(gap)}
-        panels = {f"{score_name(runs)} (%)": values_by_seed(study), "gain relative to the base (%)": gained}
+        panels = {f"{study.score} (%)": values_by_seed(study), "gain relative to the base (%)": gained}
         for panel, cells in panels.items() if len(set(images.values())) > 1 and gained else ():
             for (row, column), values in cells.items():
                 if column in images:

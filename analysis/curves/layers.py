@@ -2,19 +2,22 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import yaml
 
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, marked, palette, said
-from vitinit.analysis.frame import PROBES, Study
+from vitinit.analysis.frame import Study
 
 QUANTITIES = yaml.safe_load(Path(__file__).with_name("quantities.yaml").read_text(encoding="utf-8"))
 """Title, name of the axis and reading help of each quantity."""
+MEASURED = (*QUANTITIES, "gating")
+"""Fields of a probe; other quantities are in its `more`."""
 
 
 def distances(side: int) -> Any:
@@ -34,13 +37,29 @@ UNIFORM: dict[str, Callable[[int], float]] = {
 """Value of a quantity with uniform attention, or dependence, on a token grid of so many tokens a side."""
 
 
+@lru_cache(maxsize=2)
+def probes(study: Study) -> pd.DataFrame:
+    """Return a line per finished run, probed epoch, quantity, layer and head (1 without heads)."""
+    lines = []
+    for (column, row), runs in study.cells.items():
+        for run, probe in [(record, probe) for record in runs for probe in record.probes]:
+            for quantity, layers in ({name: getattr(probe, name) for name in MEASURED} | probe.more).items():
+                for layer, heads in enumerate(layers or [], 1):
+                    for head, value in enumerate(heads if isinstance(heads, list) else [heads], 1):
+                        if value is not None:
+                            where = run.run_id, row, column, run.spec.seed, probe.epoch
+                            lines.append((*where, quantity, layer, head, value))
+    names = ["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
+    return pd.DataFrame(lines, columns=names)
+
+
 def over_epochs(study: Study, name: str) -> dict[str, Panels]:
     """Draw a quantity over epochs, 0 being the initialisation: a figure per dataset, a panel per row."""
     from matplotlib import colormaps
 
     quantity, uniform = QUANTITIES.get(name, {"title": name, "axis": ""}), UNIFORM.get(name)
     bounds = (0 if uniform else -math.inf, math.inf)
-    data = study.probes[study.probes["quantity"] == name].groupby(
+    data = probes(study)[probes(study)["quantity"] == name].groupby(
         ["column", "row", "seed", "epoch", "layer"], sort=False
     )
     figures = {}
@@ -74,7 +93,7 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
 )
 def more(study: Study) -> dict[str, Panels]:
     """Draw probes that the schema of records does not name."""
-    names = sorted(set(study.probes["quantity"]) - set(PROBES))
+    names = sorted(set(probes(study)["quantity"]) - {*MEASURED})
     return {file: grid for name in names for file, grid in over_epochs(study, name).items()}
 
 
@@ -93,7 +112,7 @@ def gating(study: Study) -> dict[str, Panels]:
     A figure per ConViT and dataset, of the first seed.
     """
     figures = {}
-    for (column, row), gates in study.probes[study.probes["quantity"] == "gating"].groupby(
+    for (column, row), gates in probes(study)[probes(study)["quantity"] == "gating"].groupby(
         ["column", "row"], sort=False
     ):
         seed = gates["seed"].min()

@@ -22,9 +22,9 @@ def accuracy(study: Study) -> dict[str, Panels]:
     from matplotlib.collections import LineCollection
 
     data = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1]
-    score, rows = style.score_name(study.runs), present(study.rows, data["row"])
-    y, colours, figures = f"{score} (%)", palette(rows), {}
-    title = f"{score[:1].upper()}{score[1:]} over epochs"
+    rows = present(study.rows, data["row"])
+    y, colours, figures = f"{study.score} (%)", palette(rows), {}
+    title = f"{study.score[:1].upper()}{study.score[1:]} over epochs"
     if len(data) and len(rows) <= MOST:
         grid = lines(data, "epoch", "score", "column", colours, 2.3, bounds=(0, 100), y=y, sharey=False)
         return {"accuracy": finish(study, grid, title, SD, style.with_seeds(data, "row"))}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from vitinit.analysis.comparison import between, compare
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panels, present, score_name, with_seeds
+from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panels, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
 from vitinit.analysis.tables.notes import not_initialisation_alone
@@ -45,7 +45,7 @@ def _over_bases(study: Study) -> str:
 
 def gain_name(study: Study) -> str:
     """Return the name of an axis of gains."""
-    return f"gain in {score_name(study.runs)} (points" + (", lower is better)" if study.lower_is_better else ")")
+    return f"gain in {study.score} (points" + (", lower is better)" if study.lower_is_better else ")")
 
 
 def _points(

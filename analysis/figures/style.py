@@ -287,13 +287,6 @@ def plain(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def score_name(runs: pd.DataFrame) -> str:
-    """Return the name of `score` of these runs: of test images, of validation images, or of either."""
-    names, splits = {"test": "test ", "val": "validation "}, set(runs["split"])
-    split = names[splits.pop()] if len(splits) == 1 else ""
-    return split + " or ".join(sorted(set(runs["metric"]), reverse=True))
-
-
 def with_seeds(data: pd.DataFrame, *by: str) -> dict[str, str]:
     """Return titles of panels by column: its label, and the number of seeds behind each point, as `n=3 to 5`."""
     counts = data.groupby(["column", *by])["seed"].nunique().groupby("column").agg(["min", "max"])

@@ -50,12 +50,11 @@ def run(
         for path, grid in drawn.items():
             command.folder(path.parent)
             style.save_png(grid, path)
-        print(f"wrote {written} to {folder}")
+        print(f"wrote {written} to {folder / (name or '')}")
         return
     stale = []
     for path, text in pages.items():
-        content = text.encode()
-        if not path.is_file() or path.stat().st_size != len(content) or path.read_bytes() != content:
+        if not path.is_file() or path.read_bytes() != text.encode():
             stale.append(path)
     stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:

@@ -14,6 +14,7 @@ import pandas as pd
 from vitinit.analysis import frame
 from vitinit.analysis.choose import Choice, Value, choose, order
 from vitinit.analysis.comparison import LEVEL, Comparison, compare, named
+from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.rows import own_bases, values_by_seed
 from vitinit.analysis.stats import Estimate
 from vitinit.analysis.tables.registry import build
@@ -142,6 +143,10 @@ class Facts:
         table = build(replace(self.study, baseline=baseline), self.name + ending, gain)
         caption, _, text = to_markdown(table).partition("\n\n")
         return f"{text.strip()}\n\n<sub>{caption.strip()}</sub>"
+
+    def draws(self, figure: str) -> bool:
+        """Return True if the records give this figure."""
+        return bool(FIGURES.get(figure).figures(self.study))
 
     @cached_property
     def chosen(self) -> tuple[list[str], list[Choice]]:

@@ -12,7 +12,7 @@ from vitinit.analysis.tables.notes import not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
 
-OVER = "first minus second row"
+OVER = "as the row says"
 MOST = 5
 """Epochs that are shown of a dataset: the first, the last, and some between; the figure accuracy has all."""
 

@@ -8,6 +8,7 @@ launcher. Imports torch only where a GPU computes.
 import fnmatch
 import json
 import os
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
@@ -76,7 +77,8 @@ def matches(cell: Cell, condition: str) -> bool:
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
     value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
-    if key == "dataset" and pattern in (value.partition("[")[0], value.rpartition(":")[2]):
+    name = value.partition("[")[0]
+    if key == "dataset" and pattern in (name, re.split("[:/]", name)[-1]):  # at any size, a folder by its name
         return True
     with suppress(ValueError):
         if key != "id":

@@ -78,17 +78,9 @@ def done(
     return RunRecord.model_validate(
         {
             **outcome(run, study, label or row),
-            "seconds": 12.5,
-            "parameters": 123456,
+            **ROWS["finished"],
             "dataset": {"train": trained, "test": tested, "classes": 10, "checksum": "0" * 64},
-            "init": {
-                "seconds": 0.5,
-                "norms": [{"layer": "blocks.0", "query": [1.0], "key": [1.0]}],
-                "real_images": {"mse": 0.01, "mass": 0.5, "argmax": 0.9},
-                "images": 64,
-            },
             "history": epochs,
-            "execution": {"device": "cpu"},
             "environment": {"commit": "0123456789abcdef", "dirty": False} if environment is None else environment,
         }
     )

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from synthetic_records import dense, done, respecified, several, validated, with_metrics, write
+from synthetic_records import dense, done, several, validated, with_metrics, write
 
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import digest, panels
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.store import Layout, Store
-from vitinit.benchmark.spec import InitializerSpec
 
 
 def gains(study, baseline=None):
@@ -75,19 +74,3 @@ def test_a_picture_is_not_stale_for_the_last_bit_of_a_mean():
 def test_three_panels_stand_side_by_side_and_four_two_by_two(count, across):
     grid = panels(pd.DataFrame(), "abcdef"[:count], height=2.0)
     assert grid.axes["a"].get_subplotspec().get_gridspec().ncols == across
-
-
-def test_a_placebo_stands_beside_the_row_of_its_recipe_and_a_control_where_the_grid_says(tmp_path):
-    several(tmp_path, {"Kaiming uniform": (40.0,), "Imp.-3": (42.0,)})
-    mimetic = done("Mimetic").spec.method
-    params = {"of": {"name": mimetic.name, **mimetic.params}, "keep": "spectrum"}
-    for label, lr in (("Slow", 1e-3), ("Fast", 3e-3)):
-        for row, method in ((label, mimetic), (f"{label} placebo", InitializerSpec(name="placebo", params=params))):
-            run = respecified(done("Mimetic", (45.0,), label=row), recipe={"lr": lr})
-            run_spec = run.spec.model_copy(update={"method": method})
-            write(tmp_path, run.model_copy(update={"spec": run_spec, "run_id": run_spec.run_id}))
-    Store(tmp_path).write_layout("small", Layout(placebos={"Imp.-3": "Fast"}))
-    data = FIGURES.get("forest").figures(load([tmp_path]))["forest"].data
-    places = {(line.row, line.label, line.keeps) for line in data.itertuples()}
-    placebos = {("Slow placebo", "Slow", "spectrum"), ("Fast placebo", "Fast", "spectrum"), ("Imp.-3", "Fast", "own")}
-    assert places == {*placebos, ("Slow", "Slow", "itself"), ("Fast", "Fast", "itself")}

@@ -30,6 +30,8 @@ def value(row="Trunc normal", study="", **parts):
 BESIDE = json.loads(Path(__file__).with_name("published_beside.json").read_text(encoding="utf-8"))
 """Copied by hand from the papers' tables (grid: row and column to number); every other cell of every grid is empty."""
 
+SETTINGS = yaml.safe_load(Path(__file__).with_name("settings.yaml").read_text(encoding="utf-8"))
+
 
 @pytest.mark.long
 def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
@@ -61,19 +63,13 @@ def test_a_number_stands_beside_no_other_setting():
 
 def test_points_over_another_row_are_no_accuracy():
     """arXiv 2505.19985's main table has them for Pets, its Figure 6 the accuracy in the same setting."""
-    model = {"image_size": 224, "patch_size": 16, "position": "learned", "pool": "token", "drop_path_rate": 0.1}
-    solver = {"name": "svd", "signal": 1000.0, "noise": 3.0, "noise_std": 0.6, "norm": 7.0}
-    released = {"offsets": "fixed", "per_layer": True, "position_scale": 18.0, "value_proj": "released"}
-    recipe, method = {"epochs": 300, "evaluate_every": 300}, {"params": {"solver": solver, **released}}
-    assert value("Imp.-3", dataset={"name": "pets"}, model=model, recipe=recipe, method=method) == 48.85
+    assert value("Imp.-3", **SETTINGS["pets"]) == 48.85
 
 
 def test_a_fraction_may_be_rounded_in_every_class():
     def deit(train_size, epochs, study=""):
-        model = {"image_size": 224, "patch_size": 16, "width": 384, "heads": 6, "drop_path_rate": 0.1}
-        model |= {"position": "learned", "pool": "token", "qkv_bias": False}
         dataset, recipe = {"name": "imagenet", "train_size": train_size}, {"epochs": epochs, "evaluate_every": epochs}
-        return value(study=study, dataset=dataset, model=model, recipe=recipe)
+        return value(study=study, dataset=dataset, model=SETTINGS["deit"], recipe=recipe)
 
     sizes = (64_058, 63_600, 62_000, 66_000, 5_000)
     assert [deit(size, 6000) for size in sizes] == [34.8, 34.8, None, None, None]

@@ -16,6 +16,7 @@ from synthetic_records import dense, done, failed, respecified, several, skipped
 
 from tests.records import REFERENCE, study
 from vitinit.analysis.comparison import compare, named
+from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
 from vitinit.analysis.pages.render import page
 from vitinit.analysis.tables.registry import build
@@ -149,16 +150,23 @@ def test_two_metrics_in_one_column_are_refused(tmp_path):
         build(load([tmp_path]))
 
 
-def test_of_several_bases_the_one_with_the_rows_recipe_is_its_own(tmp_path):
+def test_bases_and_placebos_are_those_with_the_rows_recipe_and_a_control_that_which_the_grid_names(tmp_path):
+    write(tmp_path, done("Imp.-3", (50.0,)))
+    Store(tmp_path).write_layout("small", Layout(placebos={"Imp.-3": "B mimetic"}))
     for name, lr in (("A", 1e-3), ("B", 3e-3), ("C", 9e-3)):
-        for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic")):
+        for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic"), ("Placebo of Mimetic", "spectrum")):
             if (name, kind) != ("C", "base"):
                 write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {kind}"), recipe={"lr": lr}))
     table = build(load([tmp_path]))
+    drawn = FIGURES.get("forest").figures(table.study)["forest"].data
+    placebos = {(f"{name} mimetic", f"{name} spectrum", "spectrum") for name in "ABC"} | {
+        ("B mimetic", "Imp.-3", "own")
+    }
+    assert {*zip(drawn["label"], drawn["row"], drawn["keeps"], strict=True)} >= placebos
     found = {row: cell(table, row)["baseline"] for row in ("A mimetic", "B mimetic", "C mimetic")}
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
     assert "learning rate 0.001; A mimetic: " not in note(table, "CIFAR-10 (50,000")
-    assert "C mimetic in lr 0.009 (not 0.001)" in note(table, "More than the initialisation differs")
+    assert "C mimetic, C spectrum in lr 0.009 (not 0.001)" in note(table, "More than the initialisation differs")
 
 
 def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path):
