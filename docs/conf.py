@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.addnodes import desc_annotation
 from sphinx.application import Sphinx
 from sphinx.ext.napoleon import Config, GoogleDocstring
 
@@ -104,6 +106,7 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _completed)
     app.connect("autodoc-process-docstring", _google)
     app.connect("autodoc-process-signature", _short)
+    app.connect("doctree-read", _plain_types)
 
 
 def _google(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -124,6 +127,15 @@ def _short(
     if hasattr(obj, "model_fields"):
         return "", returns
     return arguments and re.sub(r"~[\w.]+\.|<function |(?<=<lambda>)>", "", arguments), returns
+
+
+def _plain_types(app: Sphinx, page: nodes.document) -> None:
+    """Show the type of a field without its validators, and no value of a registry."""
+    for shown in page.findall(desc_annotation):
+        text = shown.astext()
+        plain = re.sub(r"Annotated\[((?:[^,\[\]]|\[[^]]*\])+), .*?\)\](?=$|[\],]| \|)|= Registry\(.*", r"\1", text)
+        if plain != text:
+            shown[:] = [nodes.Text(plain)]
 
 
 def _completed(app: Sphinx, page: str, text: list[str]) -> None:

@@ -124,7 +124,14 @@ def study(name: str, results: Path | str = LOCAL) -> StudyResults:
 
 
 AtLeast1 = Annotated[int, Field(ge=1)]
-Texts = Annotated[str | Sequence[str], AfterValidator(lambda texts: [texts] if isinstance(texts, str) else texts)]
+
+
+def listed(texts: str | Sequence[str]) -> Sequence[str]:
+    """Return one text as a list of one."""
+    return [texts] if isinstance(texts, str) else texts
+
+
+Texts = Annotated[str | Sequence[str], AfterValidator(listed)]
 
 
 class RunOptions(TypedDict, total=False):
