@@ -16,7 +16,7 @@ import vitinit
 
 ROOT = Path(__file__).parents[1]
 GRID = """benchmark.grids.schema.GridFile benchmark.grids.schema.Row benchmark.grids.schema.Block
-benchmark.contrasts.Contrast benchmark.contrasts.Analysis
+benchmark.contrasts.Registered benchmark.contrasts.Contrast benchmark.contrasts.Analysis
 benchmark.spec.DatasetSpec benchmark.spec.Recipe
 benchmark.models.vit.ViT benchmark.models.convit.ConViT benchmark.models.convmixer.ConvMixer"""
 PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.registry benchmark.models.registry
