@@ -207,6 +207,8 @@ class Recipe(Frozen):
     """fp32 is IEEE single precision on every device, in convolutions too. tf32, on GPUs only, rounds the inputs of
     matrix products and convolutions to 10 bits of mantissa. bf16 and fp16 are torch's autocast. Initialisers compute
     in fp32."""
+    residuals: Literal["fp32", "half"] = "fp32"
+    """Type of the residual stream and of norms under bf16 or fp16: fp32, as autocast has it, or half: that type too."""
     hflip: Fraction = 0.0
     """Probability of a horizontal flip."""
     crop_padding: WholeNumber = 0
@@ -267,6 +269,8 @@ class Recipe(Frozen):
                     f"{name} is of the recipe's AdamW; write optimizer: {{name: {self.optimizer.name}, {name}: ...}} "
                     f"where it has one, and {name}: {json.dumps(Recipe.model_fields[name].default)} in the recipe"
                 )
+        if self.residuals == "half" and self.precision not in ("bf16", "fp16"):
+            raise ValueError(f"residuals half needs precision bf16 or fp16, and it is {self.precision}")
         if self.mix_images and not self.mixes:
             raise ValueError("mix_images says among how many images mixup and cutmix happen, and both are off")
         if self.batch_size % self.mix_unit:

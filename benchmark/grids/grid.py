@@ -263,6 +263,8 @@ def check_recipe(spec: RunSpec) -> None:
     images = dataset.training_images(spec.dataset)
     if images is not None and recipe.batch_size > images:
         raise VitinitError(f"{where}: batch_size {recipe.batch_size} is more than the {images} training images")
+    if recipe.residuals == "half" and not spec.model.attention_maps:
+        raise VitinitError(f"{where}: residuals half is for transformers of ours, and a {spec.model.label} is none")
     if padding > size:
         raise VitinitError(f"{where}: crop_padding {padding} is more than image_size {size}: a crop could miss it")
     if padding and (dataset.streamed or recipe.crops):

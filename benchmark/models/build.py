@@ -90,6 +90,24 @@ def _tried(spec: BaseModelSpec, model: nn.Module, device: str) -> bool:
     return any(isinstance(module, torch.nn.modules.batchnorm._BatchNorm) for module in model.modules())
 
 
+def halve_residuals(model: Any) -> None:
+    """Give blocks their tokens, and norms their numbers (timm's fast norm), in the type of autocast where it is on.
+
+    Autocast alone adds what a branch gives in half precision to a stream in fp32, which positions are, too.
+    """
+    import torch
+
+    def cast(_: nn.Module, inputs: tuple[Tensor, ...]) -> Any:
+        device = inputs[0].device.type
+        return inputs[0].to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else None
+
+    for block in model.blocks:
+        block.register_forward_pre_hook(cast)
+    for module in model.modules():
+        if hasattr(module, "_fast_norm"):
+            module._fast_norm = True
+
+
 def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
     """Make a classifier predict a class for each pixel: its output is B x S x S x classes, the class last.
 

@@ -19,7 +19,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.grid import sources
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics import registry as metrics
-from vitinit.benchmark.models.build import build_model, parameter_count
+from vitinit.benchmark.models.build import build_model, halve_residuals, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.benchmark.terminal import duration
@@ -343,6 +343,8 @@ class RunInProgress:
         model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
         for initializer in filter(None, (self.base, self.method)):
             initializer.freeze(model)
+        if self.spec.recipe.residuals == "half":
+            halve_residuals(model)
         return Training(model, self.spec.recipe, loader.steps, loader.device)
 
     def resume(self, checkpoints: Checkpoints) -> bool:

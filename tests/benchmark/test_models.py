@@ -11,7 +11,13 @@ from timm.models.convit import GPSA, MHSA
 from torch.nn import functional as F
 
 from vitinit.benchmark.grids.grid import resolve_model
-from vitinit.benchmark.models.build import build_model, has_batch_norm, parameter_count, without_values
+from vitinit.benchmark.models.build import (
+    build_model,
+    halve_residuals,
+    has_batch_norm,
+    parameter_count,
+    without_values,
+)
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.spec import model_spec
@@ -229,3 +235,18 @@ def test_convit_computes_what_timms_does_gradients_too(gate):
         output.square().sum().backward()
     for (name, parameter), other in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-8, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("arch", ["vit", "convit"])
+def test_half_residuals_and_norms_have_the_type_of_autocast_and_without_it_nothing_changes(arch):
+    models, types = [initialised(smallest(arch)) for _ in range(2)], [set(), set()]
+    halve_residuals(models[1])
+    logits = torch.stack([model(IMAGES_BCHW) for model in models])
+    assert torch.equal(*logits)
+    for model, seen in zip(models, types, strict=True):
+        for module in (*model.blocks, *(block.norm1 for block in model.blocks)):
+            module.register_forward_hook(lambda _, __, out, seen=seen: seen.add(out.dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = torch.stack([model(IMAGES_BCHW) for model in models])
+    assert types == [{torch.float32}, {torch.bfloat16}]
+    torch.testing.assert_close(rounded.float(), logits, rtol=0.05, atol=0.02)

@@ -211,7 +211,7 @@ HEALTHY = {
     **{
         f"base {base.name}": lambda model, name=base.name: vitinit.initialize(model, base=name)
         for base in vitinit.catalogue("base")
-        if base.name not in ("idinit", "moco_v3", "sinusoidal")  # large heads, sharp attention
+        if base.name != "sinusoidal"  # sharp attention
     },
 }
 
