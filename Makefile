@@ -61,7 +61,7 @@ test-%: setup ## long, slow, examples, wheel, latex, browser, ffcv, slurm
 test-ffcv: $(VENV)/.with-ffcv
 test-examples: $(VENV)/.with-libraries
 test-slurm: PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
-test-faults: setup ## Kill, race, damage and starve runs
+test-faults: setup ## Kill, race, damage and starve runs, with a report
 	FAULTS=all $(PYTEST) -m long tests/faults
 test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
 	$(PYTEST) tests/initializers tests/benchmark

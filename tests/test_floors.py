@@ -27,9 +27,10 @@ ROOT = Path(__file__).parents[1]
 def test_a_command_starts_without_what_it_does_not_need(command, absent, tmp_path):
     """Python lists each module that a command imports (-X importtime); a plan is made for the second time."""
     line = f"{shlex.quote(sys.executable)} -X importtime {command}"
-    where = {"cwd": tmp_path, "env": {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}}
-    first = [subprocess.run(line, shell=True, capture_output=True, text=True, **where)] if "plan" in command else []
-    done = subprocess.run(line, shell=True, capture_output=True, text=True, **where)
+    # without what the library readline sets, for children that are given no environment
+    how = {"shell": True, "cwd": tmp_path, "env": {**os.environ}, "capture_output": True, "text": True}
+    first = [subprocess.run(line, **how)] if "plan" in command else []
+    done = subprocess.run(line, **how)
     assert all(before.stdout == done.stdout for before in first)
     assert done.returncode == 0, done.stderr[-500:]
     imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}

@@ -1,6 +1,8 @@
 """A study from Python is the grid that is written out, and shows its own table and figures."""
 
 from pathlib import Path
+from types import NoneType
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -9,6 +11,8 @@ import vitinit
 from tests.benchmark.dataset_helpers import make_folder
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.launching.work import Tally
+from vitinit.runners.options import LaunchOptions
+from vitinit.studies import RunOptions
 
 ROWS = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
 ASKED = {
@@ -85,3 +89,10 @@ def test_what_a_person_leaves_out_is_as_usual(tmp_path, monkeypatch):
     )
     assert (grids[2].name, grids[2].layout.rows) == (grids[1].name, grids[1].layout.rows[::-1])
     assert {cell.spec.dataset.root for grid in grids for cell in grid.cells} == {tmp_path / "images"}
+
+
+def test_its_options_are_those_of_the_command():
+    ours, theirs = get_type_hints(RunOptions), get_type_hints(LaunchOptions)
+    assert ours.keys() == theirs.keys() - {"results"}
+    for name, option in ours.items():
+        assert {*get_args(theirs[name])} - {NoneType, list[str]} <= {*get_args(option)}, name

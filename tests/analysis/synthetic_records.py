@@ -91,13 +91,13 @@ def outcome(run, study, row):
     return {"run_id": run.run_id, "study": study, "row": row, "spec": run, "written": WRITTEN}
 
 
-def failed(row, message="out of memory\nsecond line", *, study="small", label="", **which):
+def failed(row, message="out of memory\nsecond line", *, study="small", **which):
     why = {"error": "RuntimeError", "message": message, "traceback": "", "execution": {}, "environment": {}}
-    return FailureRecord.model_validate({**outcome(spec(row, **which), study, label or row), **why})
+    return FailureRecord.model_validate({**outcome(spec(row, **which), study, row), **why})
 
 
-def skipped(row, reason="no images here", *, study="small", **which):
-    return SkipRecord(**outcome(spec(row, **which), study, row), reason=reason)
+def skipped(row, reason="no images here", **which):
+    return SkipRecord(**outcome(spec(row, **which), "small", row), reason=reason)
 
 
 def write(root, *outcomes):
@@ -149,9 +149,9 @@ def history(scores, metric="miou", on="test", also=None):
     ]
 
 
-def dense(row, miou, on="test", **which):
+def dense(row, miou, **which):
     """A finished run on `shapes` whose history has these mean IoUs."""
     content = json.loads(done(row, [0.0] * len(miou), dataset="shapes", study="masks", **which).model_dump_json())
-    content["history"] = history(miou, on=on)
+    content["history"] = history(miou)
     content["dataset"] |= {"test": 1000, "classes": 4}
     return RunRecord.model_validate_json(json.dumps(content))

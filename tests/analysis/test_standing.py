@@ -20,13 +20,13 @@ ALONE = Layout(contrasts=[("Mine", "Mine's base")])
 BOTH = Layout(contrasts=[*ALONE.contrasts, ("Mine", "Mine, placebo")])
 
 
-def study(root, mine, placebo=NONE, layout=BOTH, worth=1.0):
+def study(root, mine, placebo=NONE, layout=BOTH):
     several(root, {"Kaiming uniform": BASE[: len(mine)].tolist()}, study="rank-mine", label="Mine's base")
     for row, values in {"Mine": mine, "Mine, placebo": placebo}.items():
         its = {"Mimetic": values.round(2).tolist()}
         several(root, its, study="rank-mine", label=row, params={"seed_of_row": row})
     Store(root).write_layout("rank-mine", layout)
-    looks.write(root / "rank-mine", Looks(tier="quick", worth=worth, seeds=list(range(12))))
+    looks.write(root / "rank-mine", Looks(tier="quick", worth=1, seeds=list(range(12))))
     return load([root], "rank-mine")
 
 

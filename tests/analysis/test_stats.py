@@ -16,8 +16,8 @@ def _drawn_from_the_start():
     RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
 
 
-def series(values, seeds=None):
-    return pd.Series(values, index=range(len(values)) if seeds is None else seeds, dtype=float)
+def series(values):
+    return pd.Series(values, dtype=float)
 
 
 @pytest.mark.parametrize(("n", "shift"), [(2, 1.0), (5, 0.0), (11, 1.0)])

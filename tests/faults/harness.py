@@ -32,8 +32,8 @@ thorough = pytest.mark.skipif(not ALL, reason="takes long: make test-faults")
 RUNS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
 ROWS = RUNS["rows"]
 
-MOMENTS = {"training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
-"""When a kill strikes, and how often a run comes there: steps, batches, file operations."""
+MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
+"""When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
 
 FILES = {
     "checkpoint": r"step-\d+\.ckpt",
@@ -78,11 +78,19 @@ class Kill:
     count: int
     signal: int = signal.SIGKILL
 
+    @staticmethod
+    def draw(dice):
+        moment = dice.choice(list(MOMENTS))
+        return Kill(moment, dice.randint(1, MOMENTS[moment]))
+
 
 def attempt(cell, where, kill=None, *on_event):
     """Carry out a run in a process of its own; its exit code, -9 where the kill struck."""
     process = FORKS.Process(target=_attempt, args=(cell, where, kill, *on_event))
     process.start()
+    if kill and kill.moment == "any time":
+        process.join(kill.count / 100)
+        process.kill()
     process.join(PATIENCE)
     assert process.exitcode is not None, "it hangs"
     return process.exitcode

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,9 @@ from vitinit.runners.training.distributed import joined
 
 pytestmark = [pytest.mark.long, NEEDS_PROC]
 
+KILLS = 9 if ALL else 2
+
+
 LEFT = {
     "claim": (),
     "training": ("claim", "checkpoint"),
@@ -30,21 +34,56 @@ LEFT = {
 """Files of a run that was killed at the first such moment."""
 
 
-PATTERNS = {"claim": "claim-*.json", "checkpoint": "step-*.ckpt", "weights": "*.pt", "record": "?" * 16 + ".json"}
+@pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))
+def test_a_kill_strikes_at_its_moment(tmp_path, moment):
+    (cell, *_) = cells(tmp_path)
+    first = setting(tmp_path / "first")
+    assert attempt(cell, first, Kill(moment, 1)) == -9
+    patterns = {
+        "claim": "claim-*.json",
+        "checkpoint": "step-*.ckpt",
+        "weights": "*.pt",
+        "record": f"{cell.run_id}.json",
+    }
+    assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
+    if ALL:
+        last = setting(tmp_path / "last")
+        assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_kill_at_any_moment_leaves_what_was_written_and_the_run_ends_with_the_same_bits(tmp_path, moment):
-    cell, whole = cells(tmp_path)[0], setting(tmp_path / "whole")
-    finish(cell, whole)
-    for count in range(1, MOMENTS[moment] + 1 if ALL else 2):
-        killed = setting(tmp_path / str(count))
-        assert attempt(cell, killed, Kill(moment, count)) == -9
-        if count == 1:
-            left = tuple(name for name, pattern in PATTERNS.items() if list(killed.root.rglob(pattern)))
-            assert left == LEFT[moment]
+@pytest.mark.parametrize("number", range(12) if ALL else (0, 5))
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
+    cell = cells(tmp_path)[number]
+    left_alone, killed = setting(tmp_path / "left alone"), setting(tmp_path / "killed")
+    finish(cell, left_alone)
+    dice = random.Random(number)
+    struck = dict.fromkeys(MOMENTS, 0)
+    for _ in range(20 * KILLS):
+        if sum(struck.values()) == KILLS:
+            break
+        kill = Kill.draw(dice)
+        where = setting(killed.root, minutes=dice.choice((0, 0.001, 0.01)))
+        exit_code = attempt(cell, where, kill)
+        contents = Store(killed.root).read(killed.study)
+        assert contents.problems == [], kill
+        assert contents.failed == {}, kill
+        if exit_code == -9:
+            struck[kill.moment] += 1
+        else:
+            # it was through before the kill could strike: begin again from nothing
+            assert exit_code == 0, kill
+            assert_same(left_alone, killed, cell)
+            for path in (killed.root / killed.study).glob(f"**/{cell.run_id}*.*"):
+                path.unlink()
+    assert sum(struck.values()) == KILLS, "most kills miss"
+    survived = False
+    try:
         finish(cell, killed)
-        assert_same(whole, killed, cell)
+        assert_same(left_alone, killed, cell)
+        survived = True
+    finally:
+        for moment, count in struck.items():
+            tally(f"SIGKILL, {moment}", tried=count, survived=count * survived)
 
 
 CHAIN = (("claim", 1), ("training", 3), ("evaluation", 1), ("checkpoint", 1), ("training", 1), ("record", 1))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import pytest
 from rich.console import Console
@@ -76,7 +77,7 @@ def until_gone(pids):
 
 
 @pytest.mark.parametrize(("executor", "number", "to"), SIGNALS if ALL else QUICK)
-def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vitinit):
+def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vitinit, tally):
     study(tmp_path)
     process = begun(tmp_path, *RUN, "--executor", executor)
     run = until_an_epoch_is_done(tmp_path, process)
@@ -96,6 +97,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vi
     assert claims.live(run) is None
     contents = Store(tmp_path / "results/local").read("faults")
     assert (contents.failed, contents.problems) == ({}, [])
+    tally("signals", tried=1, survived=1)
     if not ALL or number != signal.SIGTERM:  # what it has saved does not depend on the signal
         return
     code, out, _ = vitinit(*RUN, "--executor", executor)
@@ -108,7 +110,25 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vi
 
 
 @thorough
-def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, vitinit):
+@pytest.mark.parametrize("after", [4, 6, 7, 8, 9, 10, 12])
+def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
+    """While it imports, while the fork server does, while the first runs start."""
+    study(tmp_path)
+    process = begun(tmp_path, *ALL_RUNS, "--executor", "local", "--workers", "4")
+    time.sleep(after)
+    offspring = children(process.pid)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode in (130, -signal.SIGTERM), err
+    assert "Traceback" not in err
+    until_gone(offspring)
+    contents = Store(tmp_path / "results/local").read("faults")
+    assert (contents.failed, contents.problems) == ({}, [])
+    tally("signals in the first seconds", tried=1, survived=1)
+
+
+@thorough
+def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, vitinit, tally):
     """SIGKILL cannot be handled: the run notices that its launcher has gone."""
     study(tmp_path)
     process = begun(tmp_path, *RUN, "--executor", "local")
@@ -121,10 +141,11 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, vitini
     assert vitinit(*RUN, "--executor", "local")[0] == 0
     (cell,) = (cell for cell in study(tmp_path) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
+    tally("launchers killed", tried=1, survived=1)
 
 
 @thorough
-def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path, left_alone, vitinit):
+def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path, left_alone, vitinit, tally):
     study(tmp_path)
     arguments = (*RUN, "--executor", "local", "--checkpoint-minutes", "0")
     process = begun(tmp_path, *arguments)
@@ -146,6 +167,7 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     assert contents.failed == {}
     alone = Store(left_alone("local")).read("faults").done[run.name]
     assert contents.done[run.name].weights == alone.weights
+    tally("SIGKILL, under a launcher", tried=1, survived=1)
 
 
 def _race(folder, number, start, finished):
@@ -169,7 +191,7 @@ def race(folder, launchers):
     return sum(finished.get(timeout=PATIENCE) for _ in processes)
 
 
-def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path):
+def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path, tally):
     races = 9 if ALL else 1
     for number in range(races):
         carried_out = race(tmp_path / str(number), launchers=2 + (number + 1) % 3)
@@ -177,3 +199,4 @@ def test_launched_several_times_at_once_every_run_is_carried_out_once(tmp_path):
         contents = Store(tmp_path / str(number) / "results").read("faults")
         assert (len(contents.done), contents.failed, contents.problems) == (4, {}, [])
         assert not list((tmp_path / str(number) / "results/faults/unfinished").glob("*"))
+    tally("launch races", tried=races, survived=races)

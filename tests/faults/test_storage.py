@@ -82,7 +82,7 @@ def same_as_left_alone(cell, where, folder):
 
 @thorough
 @pytest.mark.parametrize("fault", [full, read_only])
-def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path, fault):
+def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path, fault, tally):
     """The message names where it is, and the command that puts it in place works."""
     cell = cells(tmp_path)[0]
     where = setting(small_disk, minutes=1e6 if fault is full else 0, keep_weights=False)
@@ -96,9 +96,10 @@ def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path,
     command = re.search(r"mv (\S+) (\S+)$", heard[-1])
     shutil.move(command[1], command[2])
     assert same_as_left_alone(cell, where, tmp_path)
+    tally(f"no record by a disk that is {fault.__name__}", 1, 1)
 
 
-def test_a_writer_that_fails_loses_nothing(tmp_path):
+def test_a_writer_that_fails_loses_nothing(tmp_path, tally):
     """The same on any machine: from the first epoch on, nothing reaches the disk."""
     cell = cells(tmp_path)[5]
     where, left_alone = setting(tmp_path / "results"), setting(tmp_path / "left alone")
@@ -109,6 +110,7 @@ def test_a_writer_that_fails_loses_nothing(tmp_path):
     finish(cell, where)  # from the last checkpoint
     finish(cell, left_alone)
     assert_same(left_alone, where, cell)
+    tally("nothing reaches the disk", 1, 1)
 
 
 def test_a_folder_for_temporary_files_with_too_long_a_path_is_named_in_one_line(tmp_path):

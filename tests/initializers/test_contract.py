@@ -33,12 +33,12 @@ def fits(name, arch):
 FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in registry.names()}
 
 
-def cases(archs=3):
+def cases():
     """Every initialiser on some families that it fits and with all of its parameters; methods over bases in turn."""
     combinations = []
     for number, (name, fitting) in enumerate(FITTING.items()):
         params = [{}, *PARAMETERS.get(name, [])]
-        for i in range(max(min(len(fitting), archs), len(params))):
+        for i in range(max(min(len(fitting), 3), len(params))):
             base = BASES[len(combinations) % len(BASES)] if name in METHODS else name
             given, arch = params[i % len(params)], fitting[(number + i) % len(fitting)]
             combinations.append(pytest.param(base, name, given, arch, id=f"{name}-{i}-{arch}-{base}"))

@@ -9,6 +9,8 @@ from small_models import differing, facts, generator, images, refused, state
 from torch import nn
 
 import vitinit
+from vitinit.initializers.apply import initialize_run
+from vitinit.initializers.streams import stream
 
 
 @torch.no_grad()
@@ -49,6 +51,24 @@ def test_autocast_inference_mode_and_default_devices_reach_nothing_and_hooks_sta
         torch.set_default_dtype(torch.float32)
     m(images(1))
     assert seen == ["called"]
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "method"),
+    [
+        ("timm ViT", "kaiming_uniform", "impulse"),
+        ("timm ViT", "trunc_normal", "placebo"),
+        ("timm ViT", "moco_v3", None),
+        ("timm ConvMixer", "kaiming_uniform", "conv_filters"),
+    ],
+)
+def test_it_gives_the_numbers_of_a_run_of_the_benchmark(name, base, method):
+    ours, theirs = zoo.build(name, 1), zoo.build(name, 2)
+    report = vitinit.initialize(ours, method, base=base, seed=7)
+    recorded, _ = initialize_run(theirs, report.base, report.method, lambda name: stream(7, name))
+    assert differing(state(ours), state(theirs)) == set()
+    if report.attention_on_target is not None:
+        assert recorded.pseudo_input.mass == report.attention_on_target
 
 
 def test_the_report_says_what_changed_in_four_lines_with_whole_names():

@@ -21,7 +21,7 @@ class Died:
         self.exitcode = exitcode
 
 
-def together(size, function, *arguments, seconds=PATIENCE):
+def together(size, function, *arguments):
     """Call the function in `size` processes; return its results, or `Died`. It fails where one raises or hangs."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -33,7 +33,7 @@ def together(size, function, *arguments, seconds=PATIENCE):
         process.start()
         sender.close()
         started.append((receiver, process))
-    deadline, results = time.monotonic() + seconds, []
+    deadline, results = time.monotonic() + PATIENCE, []
     try:
         for receiver, process in started:
             try:

@@ -12,12 +12,6 @@ from vitinit.initializers.registry import Job
 FEW = {"steps": 1, "strings": 8, "batch_size": 8, "kinds": 3}
 
 
-def trained(m, seed=0, job=None, **params):
-    method = registry.build("procedural", {**FEW, **params})
-    method.apply(m, generator(seed), job or Job())
-    return m
-
-
 @pytest.mark.parametrize("length", [16, 15])
 def test_brackets_close_in_the_reverse_order_of_their_opening(length):
     kinds, count = 3, 400
@@ -44,7 +38,7 @@ def test_a_block_that_takes_more_than_tokens_is_refused():
 def test_the_first_step_is_adamws_and_of_blocks_alone():
     m = model(VIT)
     before = state(m)
-    trained(m, lr=1e-3, weight_decay=0.5)
+    registry.build("procedural", {**FEW, "lr": 1e-3, "weight_decay": 0.5}).apply(m, generator(), Job())
     after = state(m)
     assert {name.split(".")[0] for name in differing(before, after)} == {"blocks"}
     for name, value in before.items():

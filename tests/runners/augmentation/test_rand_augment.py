@@ -90,18 +90,13 @@ def test_any_number_of_bits_is_kept_as_pillow_does(photographs, bits):
     assert np.array_equal(kept[0].permute(1, 2, 0), expected)
 
 
-@pytest.fixture
-def data(photographs):
-    images = photographs[:144].contiguous()
-    split = Split(images, torch.arange(144) % 5)
-    return Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", images.shape[-1])
-
-
 recipe = partial(small_run.recipe, batch_size=48)
 
 
 @pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in DEVICES), ("cpu", 3)])
-def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(data, device, threads, one_thread):
+def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(photographs, device, threads, one_thread):
+    split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
+    data = Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", 32)
     torch.set_num_threads(threads)
     settings = recipe(rand_augment=PAPERS, crop_padding=2, hflip=0.5)
     shown = list(make_loader(data, settings, 3, torch.device(device)).train(1, first_step=1))

@@ -13,6 +13,7 @@ import torchvision
 from torch import nn
 
 from tests.faults.harness import assert_same, cell_of, cells, setting, stopped_after
+from vitinit import adapters
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import build_model
@@ -211,17 +212,52 @@ def test_probes_of_before_stay_where_a_part_of_the_run_is_without_them(tmp_path)
     assert "probes after epoch 2 are missing: the run was without them" in troubles
 
 
-def test_attention_of_other_libraries_is_measured():
+class Grid(nn.Module):
+    """Attention between tokens of B x rows x columns x D, in a block that is not called as timm's are."""
+
+    def __init__(self, width=12, heads=2):
+        super().__init__()
+        self.n_head, self.qkv, self.proj = heads, nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x_BHWD):
+        q, k, v = self.qkv(x_BHWD.flatten(1, 2)).unflatten(-1, (3, self.n_head, -1)).permute(2, 0, 3, 1, 4)
+        mixed = (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1) @ v
+        return x_BHWD + self.proj(mixed.transpose(1, 2).flatten(2)).view_as(x_BHWD)
+
+
+class Own(nn.Module):
+    """Model of its own make."""
+
+    def __init__(self, num_classes=10, layers=2):
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 12, 4, 4), nn.Linear(12, num_classes)
+        self.body = nn.Sequential(*(nn.Sequential(Grid(), nn.LayerNorm(12)) for _ in range(layers)))
+
+    def forward(self, images_BCHW):
+        return self.head(self.body(self.stem(images_BCHW).permute(0, 2, 3, 1)).mean((1, 2)))
+
+
+GRID_ADAPTER = adapters.Adapter(
+    name="own grid",
+    models=(Own,),
+    attention=(
+        adapters.Attention((Grid,), "n_head", *adapters.fused("qkv.weight", "qkv.bias"), adapters.linear("proj")),
+    ),
+    grid=lambda model: (4, 4),
+)
+
+
+def test_an_adapter_is_enough_to_measure_attention():
+    adapters.register(GRID_ADAPTER)
     others = torchvision.models.VisionTransformer(16, 4, 2, 2, 12, 24, num_classes=10)
     dinov3 = timm.create_model("vit_small_patch16_dinov3", img_size=16, patch_size=4, depth=2, num_classes=10)
-    for model in (others, dinov3):
-        measured = probe(model, images_of(4), None, 0)
-        lengths = map(len, (measured.nonlocality, measured.attention_entropy, measured.effective_receptive_field))
-        assert [*lengths] == [2, 2, 2]
-
-
-class OwnAttention(nn.Linear):
-    """Attention that no adapter knows, as far as its name tells."""
+    try:
+        for model in (Own(), others, dinov3):
+            found, missing = take(model, images_of(4), None, 0)
+            assert not missing
+            assert len(found.nonlocality) == len(found.attention_entropy) == len(found.effective_receptive_field) == 2
+    finally:
+        adapters.unregister(GRID_ADAPTER.name)
 
 
 class OwnFamily(ModelSpec):
@@ -233,7 +269,7 @@ class OwnFamily(ModelSpec):
     mixing: ClassVar[str] = "attention"
 
     def build(self, classes):
-        return nn.Sequential(nn.Flatten(), OwnAttention(3 * self.image_size**2, 12), nn.Linear(12, classes))
+        return Own(classes)
 
 
 @pytest.mark.parametrize("arch", [*(name for name, family in families().items() if not family.by_name), "own"])

@@ -43,18 +43,14 @@ def recipe(optimizer, **fields):
     return resolve_recipe({"name": "small", **settings, "optimizer": optimizer, **fields})
 
 
-@pytest.fixture
-def data():
-    images = split(24, 0)
-    return Data(images, images, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
-
-
 @pytest.mark.parametrize("spec", [MODEL, GATED], ids=["vit", "convit"])
 @pytest.mark.parametrize("optimizer", ["adamw", {"name": "sgd", "momentum": 0.8, "nesterov": False}, "lion", "asgd"])
-def test_losses_are_those_of_a_loop_by_hand(data, optimizer, spec):
+def test_losses_are_those_of_a_loop_by_hand(optimizer, spec):
     """Decay groups, optimiser, schedule and loss by timm and torch alone, on the same batches."""
     adamw = {"betas": (0.8, 0.95), "eps": 1e-4} if optimizer == "adamw" else {}
     settings = recipe(optimizer, label_smoothing=0.1, clip_grad=1.0, schedule_per="epoch", **adamw)
+    images = split(24, 0)
+    data = Data(images, images, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
     loader = ResidentLoader(data, settings, 0, CPU)
     training = Training(model(spec), settings, loader.steps, CPU)
     train(training, loader, 0)

@@ -25,15 +25,12 @@ FORMULAS = [
 ]
 
 
-def recipe(schedule, **fields):
-    settings = {"epochs": EPOCHS, "batch_size": 8, "lr": LR, "min_lr": MIN, "warmup_epochs": WARMUP}
-    return resolve_recipe({"name": "small", **settings, "warmup_lr": FIRST, "schedule": schedule, **fields})
-
-
 @pytest.mark.parametrize("per", ["step", "epoch"])
 @pytest.mark.parametrize(("schedule", "after_warmup"), FORMULAS, ids=lambda each: "" if callable(each) else str(each))
 def test_every_learning_rate_is_that_of_the_formula(schedule, after_warmup, per):
-    training = Training(nn.Linear(2, 2), recipe(schedule, schedule_per=per), STEPS, torch.device("cpu"))
+    settings = {"epochs": EPOCHS, "batch_size": 8, "lr": LR, "min_lr": MIN, "warmup_epochs": WARMUP}
+    settings |= {"name": "small", "warmup_lr": FIRST, "schedule": schedule, "schedule_per": per}
+    training = Training(nn.Linear(2, 2), resolve_recipe(settings), STEPS, torch.device("cpu"))
     for epoch in range(EPOCHS):
         training.scheduler.step(epoch)
         for step in range(STEPS):

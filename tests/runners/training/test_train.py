@@ -42,23 +42,18 @@ def recipe(**fields):
     return Recipe(**settings)
 
 
-def initialised(seed=0, base="kaiming_uniform", method=None, model=MODEL, **of):
+def initialised(seed=0, method=None, model=MODEL):
     built = build_model(model, 2)
-    chosen = registry.build(method, of) if method else None
-    initialize_run(built, registry.build(base, {}), chosen, lambda name: stream(seed, name))
+    chosen = registry.build(method, {}) if method else None
+    initialize_run(built, registry.build("kaiming_uniform", {}), chosen, lambda name: stream(seed, name))
     return built
 
 
-def fit(model, data, settings, seed=0):
-    loader = ResidentLoader(data, settings, seed, CPU)
-    training = Training(model, settings, loader.steps, CPU)
-    train(training, loader, seed)
-    return training.history
-
-
-def run(data, settings, seed=0, **kwargs):
-    model = initialised(seed, **kwargs)
-    return model, fit(model, data, settings, seed)
+def run(data, settings, **kwargs):
+    loader = ResidentLoader(data, settings, 0, CPU)
+    training = Training(initialised(**kwargs), settings, loader.steps, CPU)
+    train(training, loader, 0)
+    return training
 
 
 def test_evaluation_counts_every_test_image_once(data):
@@ -87,8 +82,8 @@ def test_a_loss_that_is_no_number_is_an_error(data):
 def test_frozen_filters_stay_and_all_else_is_trained(data, method):
     """Weight decay and all; where nothing is frozen, the filters are trained too."""
     before = initialised(method=method, model=MIXER).state_dict()
-    model, _ = run(data, recipe(epochs=1, weight_decay=0.5), method=method, model=MIXER)
-    same = {name for name, value in model.state_dict().items() if torch.equal(value, before[name])}
+    trained = run(data, recipe(epochs=1, weight_decay=0.5), method=method, model=MIXER).model.state_dict()
+    same = {name for name, value in trained.items() if torch.equal(value, before[name])}
     spatial = {f"blocks.{block}.0.fn.0.{part}" for block in (0, 1) for part in ("weight", "bias")}
     assert same == (spatial if method else set())
 
@@ -126,7 +121,7 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     scores = evaluate(training.ema.module, loader, settings).metrics
     assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (scores["loss"], scores["top1"])
     assert scores["loss"] != training.history[-1].test_loss
-    plain = run(data, recipe(epochs=2))[1]
+    plain = run(data, recipe(epochs=2)).history
     assert [row.test_loss for row in plain] == [row.test_loss for row in training.history]
     assert "ema_loss" not in plain[0].model_dump()
 
