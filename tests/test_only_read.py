@@ -1,9 +1,12 @@
-"""Reading runs nothing, writes nothing outside of its study, opens no connection."""
+"""Reading runs nothing, writes nothing outside of its study, opens no connection, loads no code."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from markdown_it import MarkdownIt
 
 from tests.analysis.synthetic_records import several
@@ -89,3 +92,17 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path):
         shown = MarkdownIt().enable("table").render(text) if name.endswith(".md") else text
         assert "<script>alert" not in shown
     assert "'=cmd|" in (study / "figures/differences.csv").read_text()
+
+
+# --- files that are loaded ---
+
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("package", ["analysis", "benchmark", "initializers", "runners", "slurm", "vitinit"])
+def test_no_file_that_is_loaded_can_run_code(package):
+    """The defaults of torch.load and np.load are safe; ruff watches pickle and the like."""
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / package).glob("**/*.py"))
+    assert "import" in code
+    assert not re.search("weights_only=False|allow_pickle=True", code)

@@ -1,4 +1,4 @@
-"""Digits and torchvision's sets: what is read, what is refused, what is downloaded."""
+"""Digits, torchvision's sets and those that are drawn: what is read, refused, downloaded."""
 
 import hashlib
 from collections import Counter
@@ -6,15 +6,20 @@ from collections import Counter
 import numpy as np
 import pytest
 import scipy.io
+import torch
 from dataset_helpers import NOWHERE, counts, error_of, make_image, rows
 from PIL import Image
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torchvision import datasets as torchvision
 
-from vitinit.benchmark.datasets import registry
+from tests.records import REFERENCE
+from vitinit.benchmark.datasets import registry, shapes
 from vitinit.benchmark.datasets.registry import InMemory, download, load, parts, unavailable
+from vitinit.benchmark.datasets.shapes import SIZE
 from vitinit.benchmark.image_files import beton
+from vitinit.benchmark.image_files.arrays import Split
+from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
 
@@ -229,3 +234,34 @@ def test_validation_that_would_take_a_class_away_is_refused():
             parts(labels, spec, 4, 0)
         train, _ = parts(np.append(labels, 3), spec, 4, 0)
         assert set(np.append(labels, 3)[train]) == {0, 3}, "a class that was never there is not missed"
+
+
+# --- sets that are drawn ---
+
+
+def test_fewer_shapes_are_the_first_ones():
+    for few, many in zip(shapes.generate.__wrapped__(1200), shapes.generate(6000), strict=True):
+        assert np.array_equal(few, many[:1200])
+
+
+def test_a_mask_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class():
+    data = load(DatasetSpec(name="shapes", train_size=20, val_size=10, evaluate_on="val"), SIZE, NOWHERE)
+    assert data.train.labels.shape == (20, SIZE, SIZE)
+    assert data.held_out.labels.shape == (10, SIZE, SIZE)
+    assert data.train.labels.dtype == torch.uint8
+    images, masks = (torch.from_numpy(tensors[:4]) for tensors in shapes.generate(6000))
+    for side in (16, 48, 64):
+        source = Split(images, masks)
+        places = ((torch.arange(side) + 0.5) * SIZE / side).long()
+        assert torch.equal(source.masks(side), masks[:, places][:, :, places])
+        assert source.sized(side).shape == (4, 3, side, side)
+
+
+@pytest.mark.parametrize("study", ["small", "segmentation-small", "long-range-small"])
+def test_images_are_those_of_committed_records_whatever_the_global_generator(study):
+    done = Store(REFERENCE).read(study).done.values()
+    record = next(run for run in done if run.spec.dataset.name != "cifar10" and not run.spec.dataset.train_size)
+    before = np.random.get_state()[1].copy()
+    data = load(record.spec.dataset, record.spec.model.image_size, NOWHERE)
+    assert data.checksum == record.dataset.checksum
+    assert np.array_equal(before, np.random.get_state()[1])

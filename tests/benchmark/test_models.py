@@ -1,4 +1,4 @@
-"""Contract of every model family; a new file in benchmark/models, and one of a package, is tested with no edit."""
+"""Contract of every model family, of a new file and of a package with no edit; what fits it."""
 
 import copy
 import sys
@@ -10,7 +10,7 @@ import torch
 from timm.models.convit import GPSA, MHSA
 from torch.nn import functional as F
 
-from vitinit.benchmark.grids.grid import resolve_model
+from vitinit.benchmark.grids.grid import misfit, resolve_initializer, resolve_model
 from vitinit.benchmark.models.build import (
     build_model,
     halve_residuals,
@@ -20,10 +20,12 @@ from vitinit.benchmark.models.build import (
 )
 from vitinit.benchmark.models.named import NamedModel
 from vitinit.benchmark.models.registry import families, presets
-from vitinit.benchmark.spec import model_spec
+from vitinit.benchmark.spec import InitializerSpec, model_spec
 from vitinit.initializers import registry
+from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
 from vitinit.initializers.diagnostics import mean_attention
+from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import stream
 
 CLASSES, SIDE, PATCH = 10, 32, 4
@@ -250,3 +252,31 @@ def test_half_residuals_and_norms_have_the_type_of_autocast_and_without_it_nothi
         rounded = torch.stack([model(IMAGES_BCHW) for model in models])
     assert types == [{torch.float32}, {torch.bfloat16}]
     torch.testing.assert_close(rounded.float(), logits, rtol=0.05, atol=0.02)
+
+
+# --- initialisers that fit ---
+
+
+GIVEN = {"procedural": {"steps": 1, "strings": 2, "batch_size": 2}}
+
+
+@pytest.mark.parametrize("arch", ["convit", "convmixer", "vit"])
+def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch):
+    spec = resolve_model({"preset": f"{arch}_micro", "image_size": 32, "patch_size": 4})
+    model = build_model(spec, 10)
+    for name in registry.names():
+        verdict = misfit(spec, resolve_initializer({"name": name}), None)
+        part = registry.build(name, GIVEN.get(name, {}))
+        base, method = (part, None) if part.kind == "base" else (registry.build("trunc_normal", {}), part)
+        if verdict:
+            with pytest.raises(VitinitError) as refused:
+                initialize_run(model, base, method, lambda named: stream(0, named))
+            assert verdict == str(refused.value).replace(type(model).__name__, spec.label)
+            assert misfit(spec, InitializerSpec(name="trunc_normal"), InitializerSpec(name=name)) == verdict
+        else:  # without what a record measures, which takes the longest
+            for initializer in filter(None, (base, method)):
+                initializer.check(model)
+                with torch.no_grad():
+                    initializer.apply(model, stream(0, name), registry.Job(training_images=lambda _: IMAGES_BCHW))
+            assert model(IMAGES_BCHW).isfinite().all()
+        model.requires_grad_()  # some methods freeze what they set

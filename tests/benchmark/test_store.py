@@ -3,35 +3,32 @@
 import base64
 import errno
 import hashlib
+import io
 import json
 import os
 import subprocess
 import sys
+import tracemalloc
 from contextlib import nullcontext
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from stored_records import WHOLE, failed, record, skipped
-from typer.testing import CliRunner
 
 from tests.analysis.synthetic_records import dense, history
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
-from vitinit.benchmark.records.store import Layout, Store, at_seed_0
+from vitinit.benchmark.records.store import AttentionMaps, Layout, Store, at_seed_0, kept_path, maps_to_bytes, read_maps
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.cli.records import store_app
 
 RUN = record().run_id
 CHANGED = "the digest does not match: damaged, or changed after it was written"
 NOT_REGULAR = "cannot be read: no regular file of at most 67,108,864 bytes"
-
-
-def check(root):
-    done = CliRunner().invoke(store_app, ["check", str(root)])
-    return done.exit_code, done.output.splitlines()
 
 
 # --- what is no record ---
@@ -94,12 +91,15 @@ def test_a_field_that_stands_twice_is_refused():
         from_bytes(seal(above + b"\n}"))
 
 
-def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study):
+def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with_it(study, vitinit):
     run = record(1)
     Store(study.parent).write_layout("small", Layout(runs={at_seed_0(run.spec): "Another"}))
     label = f"{run.row} ({run.spec.method.name if run.spec.method else ''} over {run.spec.base.name})"
     assert load([study.parent], "small").rows == [label]
-    assert f"small: run {run.run_id} is {label}: not what the grid has in this row" in check(study.parent)[1]
+    assert (
+        f"small: run {run.run_id} is {label}: not what the grid has in this row"
+        in vitinit("store", "check", study.parent)[1]
+    )
 
 
 def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused():
@@ -128,16 +128,16 @@ def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have()
             assert from_bytes(to_bytes(changed)).last.score == value
 
 
-def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study):
+def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study, vitinit):
     Store(study.parent).write(record(2, study="other"))
     odd, stray = "\x1b]0;owned\x07\n.json", study.parent / "c.json"
     (study / odd).write_text("{}")
     stray.write_bytes(WHOLE)
     (study / "unfinished/x").mkdir(parents=True)
     before = sorted(study.parent.rglob("*"))
-    code, lines = check(study.parent)
+    code, out, _ = vitinit("store", "check", study.parent)
     assert (code, sorted(study.parent.rglob("*"))) == (1, before)
-    assert lines == [
+    assert out.splitlines() == [
         "other: 1 done",
         "small: 1 done, 1 unfinished",
         f"invalid: {stray}: not read; records belong into the folder of their study",
@@ -216,7 +216,7 @@ def test_done_wins_over_failed_over_skipped_and_what_is_damaged_counts_as_absent
 # --- what tables need of a grid ---
 
 
-def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path):
+def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path, vitinit):
     files, path = Store(tmp_path), tmp_path / "small" / "LAYOUT"
     assert files.layout("small") == Layout()
     first = Layout(rows=["B", "A [é]"], contrasts=[("A [é]", "B")], columns=["digits"], title="One")
@@ -232,7 +232,8 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path):
     files.write_layout("small", both)
     assert path.stat().st_ino == before, "nothing to put down"
     path.write_bytes(path.read_bytes().replace(b"Two", b"Won"))
-    assert check(tmp_path) == (
+    code, out, _ = vitinit("store", "check", tmp_path)
+    assert (code, out.splitlines()) == (
         1,
         [
             f"invalid: {path}: does not hold the rows and contrasts of a grid: {CHANGED}",
@@ -255,7 +256,7 @@ def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path):
     assert len(Store(tmp_path).layout("small").rows) == 60
 
 
-def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(study, tmp_path, monkeypatch):
+def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(study, tmp_path, vitinit, monkeypatch):
     monkeypatch.setattr("vitinit.runners.basics.environment.source_of", {"home": "known"}.get)
     known = {"commit": "home", "source": "known"}
     there, wrong, new = Store(tmp_path / "there"), record(1, weights="0" * 64), record(2, environment=known)
@@ -263,9 +264,8 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     for run in (wrong, new, older, record(3, environment={**known, "source": "changed"})):
         there.write(run)
     os.mkfifo(there.root / "small" / f"{RUN}.json")
-    command = ["import", str(there.root), "--results", str(study.parent)]
-    done = CliRunner().invoke(store_app, command)
-    assert done.output.splitlines() == [
+    out = vitinit("store", "import", there.root, "--results", study.parent)[1]
+    assert out.splitlines() == [
         "small: 2 runs taken, 1 here already",
         "small: 1 run with another hash of the code than the commit has",
         f"left: {there.root}/small/{RUN}.json: cannot be read: no regular file of at most 67,108,864 bytes",
@@ -281,14 +281,14 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
 EVIL = '\x1b]0;owned\x07\x1b[2J[red]x[/red]\r\n\u202etxt, "quoted" \\begin{x} %&_'
 
 
-def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path):
+def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path, vitinit):
     files, whole, out = Store(study.parent), record(row=EVIL), tmp_path / "out"
     files.write(whole)
     files.write(failed(record(2), f"first, line\n{EVIL}", execution={"device": "cuda"}, environment={"gpu": "H100"}))
     files.write(skipped(record(3), "no images; put 'a', \"b\" into c"))
-    done = CliRunner().invoke(store_app, ["export", "--results", str(study.parent), "--out", str(out)])
+    code, printed, _ = vitinit("store", "export", "--results", study.parent, "--out", out)
     said = [f"{out}/runs.csv: 4 rows", f"{out}/epochs.csv: 11 rows"]
-    assert (done.exit_code, done.output.splitlines()) == (0, said)
+    assert (code, printed.splitlines()) == (0, said)
     rows = pd.read_csv(out / "runs.csv", dtype=str, keep_default_na=False).set_index("run_id").to_dict("index")
     for run in (whole, record(1)):
         row, spec, (epoch, best) = rows[run.run_id], run.spec, run.best
@@ -306,3 +306,102 @@ def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path)
     assert skip.items() <= rows[record(3).run_id].items()
     epochs = pd.read_csv(out / "epochs.csv").set_index("run_id").loc[whole.run_id]
     assert list(zip(epochs["epoch"], epochs["test_top1"], strict=True)) == list(whole.evaluated.items())
+
+
+# --- attention maps beside records: written, read and checked ---
+
+
+MAPPED = record(1, weights="0" * 64)
+MODEL, LAST = MAPPED.spec.model, MAPPED.spec.recipe.epochs
+SHAPE = (2, MODEL.depth, MODEL.heads, MODEL.grid**2, MODEL.grid**2)
+DICE = np.random.default_rng(0)
+MAPS = AttentionMaps(
+    (0, LAST),
+    DICE.dirichlet(np.ones(SHAPE[-1]), size=SHAPE[:-1]).astype(np.float16),
+    DICE.normal(size=(*SHAPE[:2], 2, 5, 5)).astype(np.float32),
+    64,
+    "0" * 64,
+)
+NPZ = maps_to_bytes(MAPS)
+
+
+def put(root, content, run_id=MAPPED.run_id):
+    path = kept_path(root, "small", run_id, "maps")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def packed():
+    """A small file that would take much memory."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, maps=np.zeros(10**7), epochs=[0, LAST], grams=0, images=64, weights="")
+    return buffer.getvalue()
+
+
+def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path, vitinit):
+    run = MAPPED.model_copy(update={"files": {"maps": sha256(NPZ).hexdigest(), "weights": sha256(b"its").hexdigest()}})
+    Store(tmp_path).write(run)
+    path, weights = put(tmp_path, NPZ), kept_path(tmp_path, "small", run.run_id, "weights")
+    weights.parent.mkdir()
+    weights.write_bytes(b"its")
+    assert vitinit("store", "check", tmp_path)[0] == 0
+    weights.write_bytes(b"others")
+    put(tmp_path, maps_to_bytes(replace(MAPS, maps_ELHNN=np.full_like(MAPS.maps_ELHNN, 0.5))))
+    lines = vitinit("store", "check", tmp_path)[1].splitlines()
+    assert [line for line in lines if "other bytes than those that the run kept" in line] == [
+        f"invalid: {path}: no attention maps, or damaged: other bytes than those that the run kept",
+        f"invalid: {weights}: other bytes than those that the run kept",
+    ]
+    with weights.open("wb") as file:
+        file.truncate(2**27)
+    tracemalloc.start()
+    vitinit("store", "check", tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 2**26, "weights are read block by block"
+    tracemalloc.stop()
+    weights.unlink()
+    weights.symlink_to("/dev/zero")
+    assert f"{weights}: cannot be read: no regular file" in vitinit("store", "check", tmp_path)[1]
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    assert read_maps(tmp_path, MAPPED) is None
+    put(tmp_path, NPZ)
+    found = read_maps(tmp_path, MAPPED)
+    assert (found.epochs, found.images, found.weights, maps_to_bytes(found)) == ((0, LAST), 64, "0" * 64, NPZ)
+    np.testing.assert_array_equal(found.maps_ELHNN, MAPS.maps_ELHNN)
+    np.testing.assert_array_equal(found.grams_ELBnn, MAPS.grams_ELBnn)
+
+
+def test_what_are_no_maps_of_the_model_is_one_line(tmp_path):
+    of, flipped = "no attention maps and Gram matrices of " + " x ".join(map(str, SHAPE)), bytearray(NPZ)
+    flipped[20_000] ^= 1
+    for content, why in (
+        (flipped, "no attention maps, or damaged: Bad CRC-32"),
+        (NPZ[:5000], "no attention maps, or damaged: File is not a zip file"),
+        (maps_to_bytes(replace(MAPS, maps_ELHNN=MAPS.maps_ELHNN[..., :9])), of),
+        (maps_to_bytes(replace(MAPS, grams_ELBnn=MAPS.grams_ELBnn[:, :1])), of),
+        (maps_to_bytes(replace(MAPS, maps_ELHNN=MAPS.maps_ELHNN.astype("U5"))), of),
+        (maps_to_bytes(replace(MAPS, epochs=(0, 1))), of),
+        (maps_to_bytes(replace(MAPS, epochs=(1, LAST))), of),
+        (packed(), "no attention maps, or damaged: packed"),
+    ):
+        path = put(tmp_path, content)
+        with pytest.raises(VitinitError) as refused:
+            read_maps(tmp_path, MAPPED)
+        assert str(refused.value).startswith(f"{path}: {why}")
+
+
+def test_check_counts_maps_and_names_those_without_their_record(tmp_path, vitinit):
+    Store(tmp_path).write(MAPPED)
+    put(tmp_path, NPZ)
+    stray = put(tmp_path, NPZ, "0" * 16)
+
+    def check():
+        return vitinit("store", "check", tmp_path)[1].splitlines()[:2]
+
+    assert check() == ["small: 1 done, 1 with attention maps", f"invalid: {stray}: attention maps without a record"]
+    (tmp_path / "small" / "unfinished" / stray.stem).mkdir(parents=True)
+    path = put(tmp_path, maps_to_bytes(replace(MAPS, weights="1" * 64)))
+    said = f"invalid: {path}: of another run than the record: other weights"
+    assert check() == ["small: 1 done, 1 unfinished", said], "the record of the stray is to come"

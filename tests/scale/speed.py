@@ -12,6 +12,7 @@ from pathlib import Path
 
 import timm.data
 import torch
+import yaml
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.miniature import real_photographs
@@ -28,14 +29,8 @@ DEVICE = torch.device(default_device())
 GPU = DEVICE.type == "cuda"
 STEPS = 100 if GPU else 2
 DTYPES = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-LARGE = {"preset": "vit_tiny", "image_size": 32, "patch_size": 2}
-SMALL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
-RAND = {"hflip": 0.5, "rand_augment": "rand-m9-mstd0.5-inc1"}
-AUGMENTATIONS = {
-    "none": {},
-    "flip, RandAugment": RAND,
-    "flip, RandAugment, mixup, cutmix, erasing": {**RAND, "mixup": 0.8, "cutmix": 1.0, "random_erasing": 0.25},
-}
+LARGE, SMALL, AUGMENTATIONS = yaml.safe_load(Path(__file__).with_name("speed.yaml").read_text()).values()
+RAND = AUGMENTATIONS["flip, RandAugment"]
 
 
 def recipe(batch_size, **fields):

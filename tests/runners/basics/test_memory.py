@@ -1,33 +1,24 @@
 """Messages that mean: no memory now, perhaps later."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
 
 from vitinit.benchmark.grids import grid
 from vitinit.runners.basics.gpu import out_of_memory, runs_at_once
 
-SAID = (
-    "CUDA error: all CUDA-capable devices are busy or unavailable\nCUDA kernel errors might be asynchronously reported",
-    "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
-    "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
-    "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
-    "GET was unable to find an engine to execute this computation",
-    "Unable to find a valid cuDNN algorithm to run convolution",
-    "CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server",
-    "CUDA error: out of memory",
-    "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
-    "[enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate",
-)
+SAID = yaml.safe_load(Path(__file__).with_name("memory.yaml").read_text())
 
 
-@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("said", SAID["memory"])
 def test_messages_of_cuda_and_of_the_cpu(said):
-    """As torch and CUDA's documentation have them."""
     assert out_of_memory(RuntimeError(said))
     assert not out_of_memory(ValueError(said)), "it is not said by a device"
 
 
-@pytest.mark.parametrize("said", ["CUDA error: device-side assert triggered", "CUBLAS_STATUS_EXECUTION_FAILED", "no"])
+@pytest.mark.parametrize("said", SAID["other"])
 def test_other_errors(said):
     assert not out_of_memory(RuntimeError(said))
     assert out_of_memory(torch.OutOfMemoryError(said))

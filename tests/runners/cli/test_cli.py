@@ -26,21 +26,17 @@ from vitinit.runners.cli import __main__ as entry
 from vitinit.runners.launching import launch
 from vitinit.runners.launching.work import inline
 
-TINY = {
-    "title": "tiny",
-    "rows": {
-        "Kaiming uniform": {"base": "kaiming_uniform"},
-        "Mimetic": {"base": "kaiming_uniform", "method": "mimetic"},
-    },
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 100}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 2, "depth": 1},
-            "recipe": {"name": "small", "epochs": 2},
-            "seeds": [0],
-        }
-    ],
-}
+TINY = yaml.safe_load("""
+title: tiny
+rows:
+  Kaiming uniform: {base: kaiming_uniform}
+  Mimetic: {base: kaiming_uniform, method: mimetic}
+blocks:
+- datasets: [{name: digits, train_size: 100}]
+  model: {preset: vit_micro, image_size: 8, patch_size: 2, depth: 1}
+  recipe: {name: small, epochs: 2}
+  seeds: [0]
+""")
 
 
 def write(path, grid, **how):

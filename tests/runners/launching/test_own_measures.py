@@ -2,8 +2,6 @@
 
 import json
 
-import yaml
-
 from vitinit.benchmark.metrics import registry as metrics
 from vitinit.runners.probes import quantities as probes
 
@@ -61,30 +59,22 @@ class Lines(Tracker):
     def close(self, status):
         self.file.open("a").write(f"{status}\\n")
 """
-GRID = {
-    "title": "own",
-    "rows": {"Base": {"base": "trunc_normal"}},
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 64}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
-            "recipe": {
-                "name": "small",
-                "epochs": 1,
-                "batch_size": 16,
-                "augment": ["black.py:Black"],
-                "optimizer": {"name": "still.py:Still", "momentum": 0.5},
-            },
-            "seeds": [0],
-        }
-    ],
-}
+GRID = """
+title: own
+rows: {Base: {base: trunc_normal}}
+blocks:
+- datasets: [{name: digits, train_size: 64}]
+  model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+  recipe: {name: small, epochs: 1, batch_size: 16,
+    augment: ['black.py:Black'], optimizer: {name: 'still.py:Still', momentum: 0.5}}
+  seeds: [0]
+"""
 
 
 def test_a_grid_and_a_run_take_them_from_files(vitinit, tmp_path, monkeypatch):
     for registry in (metrics.REGISTRY, probes.REGISTRY):
         monkeypatch.setattr(registry, "known", registry.by_name())
-    files = {"black.py": AUGMENTATION, "still.py": OPTIMIZER, "mine.py": MEASURES, "own.yaml": yaml.safe_dump(GRID)}
+    files = {"black.py": AUGMENTATION, "still.py": OPTIMIZER, "mine.py": MEASURES, "own.yaml": GRID}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     own = ("--track", "mine.py:Lines", "--probe", "mine.py:size", "--metric", "mine.py:Wrong")

@@ -7,28 +7,23 @@ from pathlib import Path
 
 import yaml
 
-from tests.held import HELD, HOLD
+from tests.held import HOLD
 from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.watch import jobs_of
 from vitinit.runners.one_run import claims
 
-EPOCHS = 12
-GRID = {
-    "title": "runs of six steps an epoch, each session of which waits after two epochs where it is held",
-    "rows": {
-        "Held": {"base": {"name": HELD, "after": 13}},
-        "Mimetic": {"base": {"name": HELD, "after": 13}, "method": "mimetic"},
-    },
-    "blocks": [
-        {
-            "datasets": [{"name": "digits", "train_size": 200}],
-            "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 1, "drop_rate": 0.1},
-            "recipe": {"name": "small", "epochs": EPOCHS, "hflip": 0.5},
-            "seeds": [0],
-        }
-    ],
-}
+GRID = yaml.safe_load("""
+title: runs of six steps an epoch, each session of which waits after two epochs where it is held
+rows:
+  Held: {base: &held {name: 'tests.held:Held', after: 13}}
+  Mimetic: {base: *held, method: mimetic}
+blocks:
+- datasets: [{name: digits, train_size: 200}]
+  model: {preset: vit_micro, image_size: 8, patch_size: 1, drop_rate: 0.1}
+  recipe: {name: small, epochs: 12, hflip: 0.5}
+  seeds: [0]
+""")
 
 
 class Study:
