@@ -16,7 +16,7 @@ import pandas as pd
 
 from vitinit.analysis import stats
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import Key, skipped, values_by_seed
+from vitinit.analysis.rows import Key, values_by_seed
 from vitinit.analysis.text import number, p_equals, signed
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.initializers.errors import VitinitError
@@ -195,6 +195,7 @@ def named(study: Study) -> dict[Key, Comparison]:
     skipped has none, unless other seeds of it were not.
     """
     analysis, comparisons = study.layout.analysis, dict[Key, Comparison]()
+    skipped = {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
     # a number in place of each dataset of the grid without a run, which has no label yet
     columns = [*study.columns, *map(str, range(len(study.columns), len(study.layout.columns)))]
     for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
@@ -208,7 +209,7 @@ def named(study: Study) -> dict[Key, Comparison]:
                 comparison = replace(unnamed(contrast.name, d), test=test, family=family)
                 noise = _pooled(study, contrast, column) if pooled else {}
                 tested[contrast.name, column] = replace(comparison, **noise)
-            elif not any((row, column) in skipped(study) for row in contrast.weights):
+            elif not any((row, column) in skipped for row in contrast.weights):
                 missing += 1
         p = _corrected(test, tested.values(), missing)
         check = _corrected(analysis.check if family == MAIN else None, tested.values(), missing)

@@ -28,9 +28,15 @@ ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConVi
 DATASETS = ("digits", "pathfinder-easy", "cifar10", "cifar100", "svhn", "imagenet")
 """Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
 RUN_FIELDS = {
-    **{"run_id": "run_id", "seed": "spec.seed", "split": "spec.dataset.evaluate_on"},
-    **{"train_images": "dataset.train", "checksum": "dataset.checksum", "lr": "spec.recipe.lr"},
-    **{"optimizer": "spec.recipe.optimizer.name", "epochs": "spec.recipe.epochs", "precision": "spec.recipe.precision"},
+    "run_id": "run_id",
+    "train_images": "dataset.train",
+    "checksum": "dataset.checksum",
+    "seed": "spec.seed",
+    "split": "spec.dataset.evaluate_on",
+    "lr": "spec.recipe.lr",
+    "optimizer": "spec.recipe.optimizer.name",
+    "epochs": "spec.recipe.epochs",
+    "precision": "spec.recipe.precision",
 }
 """Columns of `Study.runs` that are fields of a record."""
 

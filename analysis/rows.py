@@ -98,11 +98,6 @@ def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
     return fields
 
 
-def skipped(study: Study) -> set[Key]:
-    """Return the rows and columns that were skipped."""
-    return {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
-
-
 def published_numbers(study: Study) -> dict[Key, Published]:
     """Return the numbers published in the setting of a row and column, whatever the state of our run.
 

@@ -12,7 +12,7 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all, metric_name
 from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.errors import VitinitError
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:
@@ -41,7 +41,7 @@ def drawn(
 
 
 def figure(study: Study, name: str) -> style.Panels:
-    """Draw a figure or curve by the name of its file; of a drawing with one file, its own name will do.
+    """Draw a figure or curve by the name of its file.
 
     Raises:
         VitinitError: there is none of this name, or the records do not give it.
@@ -49,12 +49,8 @@ def figure(study: Study, name: str) -> style.Panels:
     begin = name.partition("-")[0]
     drawing = (CURVES if begin in CURVES.by_name() else FIGURES).get(begin)
     figures = drawing.figures(study)
-    if name == drawing.name and len(figures) == 1:
-        return next(iter(figures.values()))
-    if not figures:
-        raise VitinitError(f"study {study.name!r} has no figure {name}: {drawing.why_none}")
     if name not in figures:
-        raise unknown_name(f"figure of study {study.name}", name, figures)
+        raise VitinitError(f"study {study.name!r} has no figure {name}: {', '.join(figures) or drawing.why_none}")
     return figures[name]
 
 

@@ -209,7 +209,8 @@ def lines(
         if len(known) <= FEW:
             axes.xaxis.set_major_locator(FixedLocator(ticks))
             axes.xaxis.set_major_formatter("{x:,.10g}")
-            axes.tick_params(axis="x", labelrotation=30 if known[-1] >= 1000 else 0)
+            if known[-1] >= 1000:
+                axes.tick_params(axis="x", labelrotation=30)
             axes.minorticks_off()
     return grid
 

@@ -26,9 +26,12 @@ COLUMN, TEXT, LABEL, PAGE = 52, 84, 40, 48
 """Letters that fit into a column of a two-column article, into its text, and into a line of a row's label; rows that
 fit on a page."""
 BRACKETS: dict[str, Any] = {
-    **{"block_start_string": "((*", "block_end_string": "*))"},
-    **{"variable_start_string": "(((", "variable_end_string": ")))"},
-    **{"comment_start_string": "((=", "comment_end_string": "=))"},
+    "block_start_string": "((*",
+    "block_end_string": "*))",
+    "variable_start_string": "(((",
+    "variable_end_string": ")))",
+    "comment_start_string": "((=",
+    "comment_end_string": "=))",
 }
 """Delimiters of templates for HTML, whose style sheets and scripts have braces."""
 
