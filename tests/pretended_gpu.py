@@ -248,11 +248,9 @@ def pretended_gpu():
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {
             "to": lambda tensor, *args, **kwargs: moved(gpu, tensor, *args, **kwargs),
-            "cuda": lambda tensor, device=None, non_blocking=False: moved(gpu, tensor, GPU, non_blocking=non_blocking),
             "cpu": lambda tensor: moved(gpu, tensor, CPU),
             "device": property(gpu.device_of),
             "is_cuda": property(lambda tensor: tensor in gpu.here),
-            "is_cpu": property(lambda tensor: tensor not in gpu.here),
             "is_pinned": lambda tensor: tensor in gpu.pinned,
             "pin_memory": lambda tensor: tensor if tensor in gpu.pinned else gpu.pinned.add(tensor.clone(), gpu.stream),
             "record_stream": lambda tensor, stream: gpu.here.of(tensor).recorded.add(stream),

@@ -1,17 +1,17 @@
 """Bases against paper-facts 1.6, the libraries that they are of, and their formulas in numpy."""
 
 import math
-from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.linalg
 import torch
+import yaml
 from small_models import TINY, VIT, applied, assert_normal, assert_uniform, f64, model
 
 WIDE = TINY.model_copy(update={"patch_size": 4, "position": "learned", "pool": "token"})
 ODD = VIT.model_copy(update={"width": 60, "heads": 5})
-D, HIDDEN, PATCH = 192, 768, 48
 
 
 def based(base, spec=ODD, **params):
@@ -22,58 +22,29 @@ def based(base, spec=ODD, **params):
     return applied(m, base, 1, **params)
 
 
-def uniform(fan_in):
-    return partial(assert_uniform, bound=fan_in**-0.5)
-
-
-def xavier(rows, columns):
-    return partial(assert_uniform, bound=math.sqrt(6 / (rows + columns)))
-
-
-def normal(std):
-    return partial(assert_normal, std=std)
-
-
-NAMES = ("qkv", "proj", "fc1", "fc2", "head", "patch")
-FANS = dict(zip(NAMES, (D, D, D, HIDDEN, D, PATCH), strict=True))
-DEFAULT = {"patch": uniform(PATCH), "patch.bias": uniform(PATCH)}
-BIASES = {f"{name}.bias": 0.0 for name in NAMES}
-MLP = {"fc1": xavier(HIDDEN, D), "fc2": xavier(D, HIDDEN)}
-SMALL = {"fc1.bias": normal(1e-6), "fc2.bias": normal(1e-6), "head": 0.0, "class": 0.0}
-EACH, FUSED = {**MLP, "qkv": xavier(D, D), "proj": xavier(D, D)}, {**MLP, "qkv": xavier(3 * D, D)}
-STATED = {
-    "kaiming_uniform": {
-        **{name: uniform(fan_in) for name, fan_in in FANS.items()},
-        **{f"{name}.bias": uniform(fan_in) for name, fan_in in FANS.items()},
-        "class": 0.0,
-    },
-    "trunc_normal": {**dict.fromkeys(NAMES, normal(0.02)), **DEFAULT, "class": normal(1e-6)},
-    "kaiming": {**{name: normal((3 * fan_in) ** -0.5) for name, fan_in in FANS.items()}, **DEFAULT},
-    "jax_vit": {**EACH, **SMALL, "position": normal(D**-0.5)},
-    "moco_v3": {**EACH, "patch": xavier(D, PATCH), "head": xavier(10, D), "class": normal(1e-6)},
-    "mae": {
-        **FUSED,
-        **{"proj": xavier(D, D), "patch": xavier(D, PATCH), "patch.bias": uniform(PATCH)},
-        **{"head": normal(2e-5), "class": normal(0.02)},
-    },
-    "torchvision_vit": {**FUSED, **SMALL, "proj": uniform(D), "patch": normal(PATCH**-0.5)},
+STATED = yaml.safe_load(Path(__file__).with_name("stated.yaml").read_text())["bases"]
+CHECKS = {
+    "equal": np.testing.assert_array_equal,
+    "uniform": lambda values, fan_in: assert_uniform(values, fan_in**-0.5),
+    "xavier": lambda values, fans: assert_uniform(values, math.sqrt(6 / fans)),
+    "normal": assert_normal,
+    "scaled": lambda values, number: assert_normal(values, number**-0.5),
 }
-"""Distribution or number of each tensor; biases are 0 and positions N(0, 0.02^2) unless it is said."""
 
 
 @pytest.mark.parametrize("base", STATED)
 def test_every_parameter_is_as_stated(base):
     m = based("trunc_normal", WIDE, std="kaiming") if base == "kaiming" else based(base, WIDE)
     block = m.blocks[0]
-    parts = dict(zip(NAMES, (block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2, m.head), strict=False))
-    parts["patch"] = m.patch_embed.proj
+    layers = {"qkv": block.attn.qkv, "proj": block.attn.proj, "fc1": block.mlp.fc1, "fc2": block.mlp.fc2}
     values = {"class": m.cls_token, "position": m.pos_embed}
-    for name, part in parts.items():
-        values |= {name: part.weight, f"{name}.bias": part.bias}
-    for name, stated in {**BIASES, "position": normal(0.02), **STATED[base]}.items():
+    for name, layer in {**layers, "head": m.head, "patch": m.patch_embed.proj}.items():
+        values |= {name: layer.weight, f"{name}.bias": layer.bias}
+    for name, stated in STATED[base].items():
         pieces = values[name].chunk(3) if name == "qkv" and base in ("jax_vit", "moco_v3") else [values[name]]
         for value in map(f64, pieces):
-            assert (value == stated).all() if isinstance(stated, float) else stated(value) is None, name
+            ((check, number),) = stated.items()
+            CHECKS[check](value, number)
     for norm in (block.norm1, m.norm):
         assert (norm.weight == 1).all()
         assert not norm.bias.any()
