@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from vitinit.analysis.tables.render import template
 from vitinit.analysis.text import one_line
@@ -23,22 +24,8 @@ from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
-PREFERRED_STUDIES = ("table2", "small")
-ROWS = ("Kaiming uniform", "Trunc normal", "Mimetic", "Imp.-3", "Imp.-5", "ConViT")
-DATASETS = ("digits", "pathfinder-easy", "cifar10", "cifar100", "svhn", "imagenet")
-"""Rows (where their order was not put down) and datasets in the order of the tables; others follow by name."""
-RUN_FIELDS = {
-    "run_id": "run_id",
-    "train_images": "dataset.train",
-    "checksum": "dataset.checksum",
-    "seed": "spec.seed",
-    "split": "spec.dataset.evaluate_on",
-    "lr": "spec.recipe.lr",
-    "optimizer": "spec.recipe.optimizer.name",
-    "epochs": "spec.recipe.epochs",
-    "precision": "spec.recipe.precision",
-}
-"""Columns of `Study.runs` that are fields of a record."""
+COLUMNS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text(encoding="utf-8"))
+"""Order of rows, datasets and studies; columns of the table of runs, and of a table's CSV."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +59,7 @@ class Study:
     @cached_property
     def rows(self) -> list[str]:
         """Row labels in the order of the table, those without a finished run included."""
-        order = [*self.layout.rows, *ROWS]
+        order = [*self.layout.rows, *COLUMNS["order"]["rows"]]
         return sorted({outcome.row for outcome in self.outcomes}, key=lambda row: (_rank(row, order), row))
 
     @cached_property
@@ -81,7 +68,12 @@ class Study:
 
         def order(label: str) -> tuple[int, str, float, str]:
             dataset = self.examples[None, label].dataset
-            return (_rank(dataset.name, DATASETS), dataset.name, dataset.train_size or float("inf"), label)
+            return (
+                _rank(dataset.name, COLUMNS["order"]["datasets"]),
+                dataset.name,
+                dataset.train_size or float("inf"),
+                label,
+            )
 
         return sorted(set(self.column.values()), key=order)
 
@@ -169,7 +161,7 @@ class Study:
 
         lines = [
             {
-                **{name: attrgetter(path)(run) for name, path in RUN_FIELDS.items()},
+                **{name: attrgetter(path)(run) for name, path in COLUMNS["runs"].items()},
                 "row": row,
                 "column": column,
                 "dataset": run.spec.dataset.at_any_size + column.removeprefix(run.spec.dataset.label),
@@ -289,7 +281,7 @@ def load_all(
         error = unknown_name("study", study, known)
         elsewhere = REFERENCE not in folders and study in Store(REFERENCE).studies()
         raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
-    names = sorted(known, key=lambda name: (_rank(name, PREFERRED_STUDIES), name))
+    names = sorted(known, key=lambda name: (_rank(name, COLUMNS["order"]["studies"]), name))
     studies = [_study(folders, name) for name in names if study in (None, name)]
     rows = {row for loaded in studies for row in loaded.rows}
     if baseline is not None and baseline not in rows:

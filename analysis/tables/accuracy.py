@@ -24,15 +24,14 @@ def accuracy(asked: Asked) -> Table:
         for row in study.rows:
             ours, theirs = (row, column), (baselines.get(row, ""), column)
             paper, base_paper = published.get(ours), published.get(theirs)
-            same = (
-                paper and base_paper and (paper.publication, paper.table) == (base_paper.publication, base_paper.table)
-            )
             cells[ours] = TableCell(
                 values.get(ours),
                 compare(study, (row, theirs[0]), column),
                 best=row in best,
                 published=paper,
-                published_difference=paper.value - base_paper.value if paper and base_paper and same else None,
+                published_difference=paper.value - base_paper.value
+                if paper and base_paper and paper.cited == base_paper.cited
+                else None,
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
     known = {"pairs": pairs, "named": named(study), "plain": plain, "compared": compared, "baselines": baselines}

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from vitinit.analysis.comparison import Comparison
-from vitinit.analysis.frame import Study
+from vitinit.analysis.frame import COLUMNS, Study
 from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
 from vitinit.analysis.stats import Estimate, Values, student
@@ -24,22 +24,6 @@ NOTHING = "–"
 GAIN = "gain [95 %]"
 PARTS = ("paper", GAIN, "paper's gain", "p")
 """Parts of a column behind our numbers; one that no row has is left out."""
-NUMBERS = {
-    **{name: f"ours.{name}" for name in ("n", "mean", "std", "low", "high")},
-    "best": "best",
-    "baseline": "",
-    "pairs": "against.n",
-    "difference": "against.mean",
-    "difference_low": "against.low",
-    "difference_high": "against.high",
-    **{name: f"against.{name}" for name in ("verdict", "p", "test", "family", "check", "detectable")},
-    "published": "published.value",
-    "published_paper": "published.publication.paper",
-    "published_table": "published.table",
-    "published_difference": "published_difference",
-    "switch": "switch",
-}
-"""Columns of a table's CSV behind row and column: where a cell has them."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +91,9 @@ class TableCell:
         return texts
 
     def numbers(self) -> dict[str, Any]:
-        """Return every number by its name in `NUMBERS`."""
+        """Return every number by its name in `columns.yaml`."""
         numbers = {}
-        for name, path in NUMBERS.items():
+        for name, path in COLUMNS["cells"].items():
             value: Any = self
             for name_part in path.split("."):
                 value = getattr(value, name_part, None)
@@ -134,7 +118,7 @@ class Table:
     bold: frozenset[tuple[str, tuple[str, str]]]
     """Rows and columns of `texts`."""
     numbers: pd.DataFrame
-    """One line per cell, with the columns `NUMBERS`."""
+    """One line per cell, with the columns of `columns.yaml`."""
     notes: list[str]
 
     @property
@@ -180,7 +164,7 @@ def compose(
         if cell.against and row in baselines:
             labels["baseline"] = baselines[row]
         lines.append({name: one_line(label) for name, label in labels.items()} | cell.numbers())
-    numbers = pd.DataFrame(lines).reindex(columns=["row", "column", *NUMBERS])
+    numbers = pd.DataFrame(lines).reindex(columns=["row", "column", *COLUMNS["cells"]])
     if gains and (numbers[["difference_low", "difference_high"]].abs() < 0.05).any(axis=None):
         digits = 2  # one decimal would hide which interval excludes 0
     sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
