@@ -146,18 +146,12 @@ def test_what_a_person_leaves_out_is_as_usual(tmp_path, monkeypatch):
     short = {"contrasts": ("Mimetic", "Trunc normal"), "sweep": {"recipe.lr": 0.1}, "only": "row=Mimetic"}
     vitinit.run(ROWS, "folder:images", seeds=np.int64(2), model="vit_tiny", results="results", **short)
     long = {"contrasts": [("Mimetic", "Trunc normal")], "sweep": {"recipe.lr": [0.1]}, "only": ["row=Mimetic"]}
-    vitinit.run(ROWS, [f"folder:{tmp_path}/images"], seeds=[0, 1], model=whole, results="results", **long)
-    first, second = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids)
+    long |= {"datasets": [f"folder:{tmp_path}/images"], "seeds": [0, 1], "model": whole, "results": "results"}
+    for rows in (ROWS, dict(reversed(ROWS.items()))):
+        vitinit.run(rows, **long)
+    first, second = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids[:2])
     assert first == second
     assert grids[0].registered.contrasts == grids[1].registered.contrasts
-    vitinit.run(
-        dict(reversed(ROWS.items())),
-        [f"folder:{tmp_path}/images"],
-        seeds=[0, 1],
-        model=whole,
-        results="results",
-        **long,
-    )
     assert (grids[2].name, grids[2].layout.rows) == (grids[1].name, grids[1].layout.rows[::-1])
     assert {cell.spec.dataset.root for grid in grids for cell in grid.cells} == {tmp_path / "images"}
 

@@ -254,7 +254,7 @@ def run(
     from vitinit.benchmark.grids.grid import load
     from vitinit.benchmark.terminal import Terminal
     from vitinit.runners.launching.launch import launch
-    from vitinit.runners.terminal.display import Display
+    from vitinit.runners.launching.watch import Display
 
     grid, new = _written(root, name, {"title": title or name, **content})
     try:

@@ -36,6 +36,7 @@ from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.launch import launch
 from vitinit.runners.launching.watch import (
     STATES,
+    Display,
     choose,
     counts,
     details,
@@ -63,7 +64,6 @@ from vitinit.runners.options import (
     option,
     print_table,
 )
-from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 
 WATCH_S = 10.0

@@ -135,8 +135,8 @@ def reproduce(
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
     from vitinit.benchmark.datasets.registry import data_dir as data_folder
+    from vitinit.runners.launching.watch import Display
     from vitinit.runners.one_run import reproduce as repetition
-    from vitinit.runners.terminal.display import Display
 
     check_trusted(then, trust)
     execution = repetition.execution(then, device)

@@ -15,11 +15,10 @@ from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
-from vitinit.runners.launching.watch import RUNS, View, job_name, jobs_of
+from vitinit.runners.launching.watch import RUNS, Display, View, job_name, jobs_of
 from vitinit.runners.launching.work import Executor, Queue, Work, led, local, record_failure, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions
-from vitinit.runners.terminal.display import Display
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.profiles import Profile, seconds
 from vitinit.slurm.submit import export_ranks, ignored_variables, max_array_size, script, submit

@@ -20,11 +20,20 @@ from vitinit.initializers.errors import VitinitError, count
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, now
-from vitinit.runners.launching.watch import View, choose, counts, details, look, on_folders, print_plan, run_seconds
+from vitinit.runners.launching.watch import (
+    Display,
+    View,
+    choose,
+    counts,
+    details,
+    look,
+    on_folders,
+    print_plan,
+    run_seconds,
+)
 from vitinit.runners.launching.work import Executor, Queue, Tally, Work, check_writable, in_order, led, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LOCAL, LaunchOptions
-from vitinit.runners.terminal.display import Display
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles

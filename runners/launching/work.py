@@ -31,8 +31,8 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
 from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
+from vitinit.runners.launching.watch import Display
 from vitinit.runners.one_run import claims
-from vitinit.runners.terminal.display import Display
 
 if TYPE_CHECKING:
     from vitinit.runners.training.distributed import World

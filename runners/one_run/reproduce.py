@@ -16,9 +16,9 @@ from vitinit.benchmark.records.store import STATUSES, Store
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
+from vitinit.runners.launching.watch import Display
 from vitinit.runners.launching.work import Queue, Work, check_writable, inline, work
 from vitinit.runners.loaders.base import open_data
-from vitinit.runners.terminal.display import Display
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,10 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster
-from vitinit.runners.launching.watch import RUNS, jobs_of, look
+from vitinit.runners.launching.watch import RUNS, Display, jobs_of, look
 from vitinit.runners.launching.work import Queue, Work, in_order, inline, local, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.terminal.display import Display
 from vitinit.slurm import submit
 from vitinit.slurm.profiles import Profile
 
@@ -116,7 +115,7 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     """One of ten epochs is left after the ninth, which took 100 s."""
     recipe = spec().recipe.model_copy(update={"epochs": 10})
     cell, clock = Cell("Kaiming uniform", spec(recipe=recipe)), [50.0]
-    monkeypatch.setattr("vitinit.runners.terminal.display.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("vitinit.runners.launching.watch.time", SimpleNamespace(monotonic=lambda: clock[0]))
     out = io.StringIO()
     with Display(Console(file=out, width=200)) as display:
         display.begin([cell])
@@ -275,26 +274,17 @@ def test_only_jobs_that_this_user_submitted_from_this_folder_are_cancelled(
     vitinit, tmp_path, cluster_says, monkeypatch
 ):
     """A folder that somebody else made, moved or linked may be called after any job of this user's."""
-    here, elsewhere = (hand_out(tmp_path / name, "aaaaaa", [], "7_0") for name in ("here", "elsewhere"))
-    for folder in (here, elsewhere):
-        (folder / "submission.sh").write_text(submit.script(Profile(), 1, folder, "study-aaaaaa"))
-    linked = tmp_path / "linked/study/jobs" / here.name
+    here, linked = hand_out(tmp_path, "aaaaaa"), tmp_path / "linked/study/jobs"
+    (here / "submission.sh").write_text(submit.script(Profile(), 1, here, "study-aaaaaa"))
     linked.parent.mkdir(parents=True)
-    linked.symlink_to(here)
-    (tmp_path / "moved").mkdir()
-    (tmp_path / "elsewhere/study").rename(tmp_path / "moved/study")
+    linked.symlink_to(here.parent)
     cluster_says(squeue="echo '7_0|RUNNING|node1|study-aaaaaa|None'", scancel=f'echo "$@" >> {tmp_path}/cancelled')
-
-    def cancelled(results):
-        return vitinit("slurm", "cancel", "study", "--results", str(tmp_path / results))[1]
-
+    cancel = ("slurm", "cancel", "study", "--results")
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: -1)
-        assert "no job of it is left" in cancelled("here")
-    for results in ("linked", "moved"):
-        assert cancelled(results).endswith(": 7_0\n")
-    assert not (tmp_path / "cancelled").exists()
-    assert "cancelled 1 job" in cancelled("here")
+        assert "no job of it is left" in vitinit(*cancel, tmp_path)[1]
+    assert vitinit(*cancel, tmp_path / "linked")[1].endswith(": 7_0\n")
+    assert "cancelled 1 job" in vitinit(*cancel, tmp_path)[1]
     assert (tmp_path / "cancelled").read_text() == "7_0\n"
 
 

@@ -1,1 +1,0 @@
-"""Words and progress for people at a terminal."""
