@@ -23,8 +23,8 @@ BOTH = Layout(contrasts=[*ALONE.contrasts, ("Mine", "Mine, placebo")])
 def study(root, mine, placebo=NONE, layout=BOTH):
     several(root, {"Kaiming uniform": BASE[: len(mine)].tolist()}, study="rank-mine", label="Mine's base")
     for row, values in {"Mine": mine, "Mine, placebo": placebo}.items():
-        its = {"Mimetic": values.round(2).tolist()}
-        several(root, its, study="rank-mine", label=row, params={"seed_of_row": row})
+        tops = {"Mimetic": values.round(2).tolist()}
+        several(root, tops, study="rank-mine", label=row, params={"seed_of_row": row})
     Store(root).write_layout("rank-mine", layout)
     looks.write(root / "rank-mine", Looks(tier="quick", worth=1, seeds=list(range(12))))
     return load([root], "rank-mine")
@@ -59,8 +59,8 @@ ALMOST = np.array([3.0] * 7 + [-0.1] + [3.0] * 4) + NOISE / 10
 )
 def test_each_comparison_is_settled_by_the_first_look_that_can(gain, over_placebo, answers, seeds, tmp_path):
     mine = BASE + gain
-    its = study(tmp_path, mine, mine - over_placebo)
-    last = stands(its).last
+    ranked = study(tmp_path, mine, mine - over_placebo)
+    last = stands(ranked).last
     assert (f"{last.base.says} {last.placebo.says}", last.n) == (answers, seeds)
     assert last.base.gain == pytest.approx(float(gain[:seeds].mean()))
     flips = np.array(list(itertools.product((-1, 1), repeat=seeds))) @ gain[:seeds]
@@ -71,8 +71,8 @@ def test_each_comparison_is_settled_by_the_first_look_that_can(gain, over_placeb
 
 def test_a_rise_of_an_error_is_a_loss(tmp_path):
     ours = study(tmp_path, BASE + 3 + NOISE, BASE + NOISE[::-1])
-    for one in ours.contents.done.values():
-        write(tmp_path, with_metrics(one, calibration_error=one.score))
+    for run in ours.contents.done.values():
+        write(tmp_path, with_metrics(run, calibration_error=run.score))
     last = stands(load([tmp_path], ours.name).by("calibration_error")).last
     assert (last.base.says, last.placebo.says) == ("loss", "loss")
     assert last.base.gain == pytest.approx(-3, abs=0.2)
@@ -103,9 +103,9 @@ def test_an_answer_that_was_given_stands_whatever_comes_after(tmp_path):
 
 def test_it_stands_among_gains_of_the_same_setting(tmp_path, capsys):
     ours, there = study(tmp_path / "mine", BASE + 3 + NOISE, BASE + NOISE[::-1]), tmp_path / "reference"
-    its = {"Kaiming uniform": [40.0] * 5, "Mimetic": [45.0 + seed for seed in range(5)], "Imp.-3": [41.0] * 5}
-    several(there, its, study="tier")
-    several(there, its, study="tier", dataset="svhn", label="other images")
+    tops = {"Kaiming uniform": [40.0] * 5, "Mimetic": [45.0 + seed for seed in range(5)], "Imp.-3": [41.0] * 5}
+    several(there, tops, study="tier")
+    several(there, tops, study="tier", dataset="svhn", label="other images")
     for row in ("Kaiming uniform", "Mimetic"):
         for other in ({"recipe": {"lr": 3e-3}}, {"model": {"width": 96}}):
             for seed in range(3):
@@ -132,11 +132,11 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path, capsys):
 
 def test_a_failed_run_and_a_changed_file_are_said(tmp_path):
     for row, label, top1 in (("Kaiming uniform", "Mine's base", BASE), ("Mimetic", "Mine", BASE + 3 + NOISE)):
-        for seed, each in enumerate(top1[:6]):
+        for seed, score in enumerate(top1[:6]):
             own = {"my:Mine": "a" if seed < 3 else "b"} if label == "Mine" else {}
             environment = {"initializers": {"kaiming_uniform": "c", **own}}
             which = {"study": "rank-mine", "label": label, "seed": seed, "environment": environment}
-            write(tmp_path, done(row, (float(each),), **which))
+            write(tmp_path, done(row, (float(score),), **which))
     for seed in (7, 6):
         run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1)
         write(tmp_path, run.model_copy(update={"row": "Mine", "error": "Diverged"}))

@@ -32,23 +32,23 @@ DIGITS = DatasetSpec(name="digits")
 def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_split():
     raw = load_digits()
     parts = train_test_split(raw.images, raw.target, test_size=360, stratify=raw.target, random_state=0)
-    data, part = (load(DatasetSpec(name="digits", train_size=size), 8, NOWHERE) for size in (None, 100))
+    data, subset = (load(DatasetSpec(name="digits", train_size=size), 8, NOWHERE) for size in (None, 100))
     for split, images, labels in ((data.train, parts[0], parts[2]), (data.held_out, parts[1], parts[3])):
         assert split.labels.tolist() == labels.tolist()
         expected = np.repeat(images[:, None] * 255 / 16, 3, axis=1)
         np.testing.assert_allclose(split.images.numpy(), expected, rtol=0, atol=0.5)
     pixels = data.train.images.numpy() / 255
-    assert data.mean == part.mean == pytest.approx(pixels.mean((0, 2, 3)), abs=1e-12)
-    assert data.std == part.std == pytest.approx(pixels.std((0, 2, 3)), abs=1e-12)
-    tensors = [part.train.images, part.train.labels, part.held_out.images, part.held_out.labels]
-    assert part.checksum == hashlib.sha256(b"".join(each.numpy().tobytes() for each in tensors)).hexdigest()
+    assert data.mean == subset.mean == pytest.approx(pixels.mean((0, 2, 3)), abs=1e-12)
+    assert data.std == subset.std == pytest.approx(pixels.std((0, 2, 3)), abs=1e-12)
+    tensors = [subset.train.images, subset.train.labels, subset.held_out.images, subset.held_out.labels]
+    assert subset.checksum == hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
 
 
 def test_images_are_resized_as_pil_does():
     native, *others = (load(DIGITS, size, NOWHERE).held_out.images[:20].permute(0, 2, 3, 1) for size in (8, 12, 5))
     for resized in others:
         size = (resized.shape[1],) * 2
-        expected = [Image.fromarray(each.numpy()).resize(size, Image.Resampling.BILINEAR) for each in native]
+        expected = [Image.fromarray(image.numpy()).resize(size, Image.Resampling.BILINEAR) for image in native]
         np.testing.assert_allclose(np.stack(expected), resized, atol=1)
 
 
@@ -59,7 +59,7 @@ class Odd(InMemory):
 
     def read(self, data_dir):
         train, test, classes = self.given
-        splits = [(np.zeros((len(each), 3, 4, 4), np.uint8), np.array(each, np.int64)) for each in (train, test)]
+        splits = [(np.zeros((len(labels), 3, 4, 4), np.uint8), np.array(labels, np.int64)) for labels in (train, test)]
         return *splits, tuple("abcdef"[:classes])
 
 

@@ -44,7 +44,9 @@ def load(folder, *changes, **fixed):
         assert old in text
         text = text.replace(old, new)
     (folder / "swept.yaml").write_text(text)
-    return grid.load(str(folder / "swept.yaml"), fixed={name.replace("__", "."): one for name, one in fixed.items()})
+    return grid.load(
+        str(folder / "swept.yaml"), fixed={name.replace("__", "."): value for name, value in fixed.items()}
+    )
 
 
 def cells(folder, sweep="{}", **fixed):
@@ -52,27 +54,27 @@ def cells(folder, sweep="{}", **fixed):
 
 
 def test_runs_are_in_table_order_and_fully_resolved(tmp_path):
-    found = load(tmp_path, ("100}]", "100}, cifar10]"), ("seeds: 0-1", "seeds: [3, 0]")).cells
-    assert [(cell.row, cell.spec.dataset.label, cell.spec.seed) for cell in found] == [
+    runs = load(tmp_path, ("100}]", "100}, cifar10]"), ("seeds: 0-1", "seeds: [3, 0]")).cells
+    assert [(cell.row, cell.spec.dataset.label, cell.spec.seed) for cell in runs] == [
         (row, dataset, seed) for dataset, row, seed in product(("digits[100]", "cifar10"), ("Base", "Mimetic"), (3, 0))
     ]
-    assert all(cell.spec.method is None or "noise" in cell.spec.method.params for cell in found), "with its defaults"
+    assert all(cell.spec.method is None or "noise" in cell.spec.method.params for cell in runs), "with its defaults"
 
 
 def test_fields_are_crossed_and_win_over_those_of_rows(tmp_path):
-    found = cells(tmp_path, "{recipe.lr: [3e-4, 1e-3], model.width: [48, 96], dataset.train_size: [50, 100]}")
-    settings = {(c.row, c.spec.recipe.lr, c.spec.model.width, c.spec.dataset.train_size, c.spec.seed) for c in found}
+    runs = cells(tmp_path, "{recipe.lr: [3e-4, 1e-3], model.width: [48, 96], dataset.train_size: [50, 100]}")
+    settings = {(c.row, c.spec.recipe.lr, c.spec.model.width, c.spec.dataset.train_size, c.spec.seed) for c in runs}
     assert settings == set(product(("Base", "Mimetic"), (3e-4, 1e-3), (48, 96), (50, 100), (0, 1)))
-    assert len({cell.run_id for cell in found}) == len(found) == 32
-    assert len({cell.place for cell in found}) == 16, "every combination has a cell of its own in tables"
-    assert {c.spec.recipe.lr for c in found if matches(c, "lr=3e-4")} == {3e-4}
-    assert all(matches(c, "train_size=*0") and matches(c, "recipe.batch_size=8") for c in found)
+    assert len({cell.run_id for cell in runs}) == len(runs) == 32
+    assert len({cell.place for cell in runs}) == 16, "every combination has a cell of its own in tables"
+    assert {c.spec.recipe.lr for c in runs if matches(c, "lr=3e-4")} == {3e-4}
+    assert all(matches(c, "train_size=*0") and matches(c, "recipe.batch_size=8") for c in runs)
 
 
 def test_a_field_that_is_set_takes_the_place_of_a_sweep_and_is_the_run_that_is_written_out(tmp_path):
     fixed = fixed_values(["recipe.lr=1e-3", "recipe.schedule={name: wsd, cooldown: 0.3}"])
     assert fixed == {"recipe.lr": 0.001, "recipe.schedule": {"name": "wsd", "cooldown": 0.3}}
-    found = cells(tmp_path, "{recipe.lr: [0.1, 0.2], model.width: [48, 96]}", recipe__epochs=10, **fixed)
+    swept = cells(tmp_path, "{recipe.lr: [0.1, 0.2], model.width: [48, 96]}", recipe__epochs=10, **fixed)
     written = [
         ("lr: 0.5", "lr: 0.001"),
         ("epochs: 1", "epochs: 10, lr: 0.001, schedule: {name: wsd, cooldown: 0.3}"),
@@ -80,7 +82,7 @@ def test_a_field_that_is_set_takes_the_place_of_a_sweep_and_is_the_run_that_is_w
     by_hand = [
         run for width in (48, 96) for run in load(tmp_path, *written, ("depth: 1", f"depth: 1, width: {width}")).cells
     ]
-    assert {c.run_id for c in found} == {c.run_id for c in by_hand}
+    assert {c.run_id for c in swept} == {c.run_id for c in by_hand}
 
 
 def test_names_of_fields_that_two_parts_have_stand_for_neither(tmp_path):
@@ -104,8 +106,8 @@ def test_names_of_fields_that_two_parts_have_stand_for_neither(tmp_path):
 def test_merged_anchors_may_be_merged_again(tmp_path):
     rows = "Base: {base: trunc_normal, method: &b {<<: &a {name: impulse, kernel_size: 3}, kernel_size: 5}}\n"
     rows += "  More: {base: trunc_normal, method: {<<: *b, weight_norm: 2.0}}"
-    found = load(tmp_path, ("Base: {base: trunc_normal, recipe: {lr: 0.5}}", rows), ("depth: 1", "depth: 2"))
-    assert {c.spec.method.params["kernel_size"] for c in found.cells if c.row in ("Base", "More")} == {5}
+    merged = load(tmp_path, ("Base: {base: trunc_normal, recipe: {lr: 0.5}}", rows), ("depth: 1", "depth: 2"))
+    assert {c.spec.method.params["kernel_size"] for c in merged.cells if c.row in ("Base", "More")} == {5}
 
 
 @pytest.mark.parametrize("name", ["r²", "½", "①", "a b", "..", "a/b"])
@@ -120,9 +122,9 @@ def test_a_name_that_a_record_would_refuse_is_none_of_a_folder(name):
 
 def owners(run):
     """Return the fields of a run, as JSON, by what has them in the table."""
-    initializers = [one for one in (run["base"], run["method"]) if one]
+    initializers = [initializer for initializer in (run["base"], run["method"]) if initializer]
     return {"dataset": run["dataset"], "recipe": run["recipe"], f"model.{run['model']['arch']}": run["model"]} | {
-        f"initializer.{one['name']}": one["params"] for one in initializers
+        f"initializer.{initializer['name']}": initializer["params"] for initializer in initializers
     }
 
 
@@ -137,7 +139,7 @@ def test_a_record_of_before_a_field_came_or_after_it_went_has_its_id_and_is_unch
                 fields.pop(name, None)
         for owner, fields in owners(whole).items():
             fields.update({**TABLE["came"].get(owner, {}), **TABLE["gone"].get(owner, {}), **fields})
-        assert {RunSpec.model_validate(each).run_id for each in (content, old, whole)} == {record.run_id} == {path.stem}
+        assert {RunSpec.model_validate(spec).run_id for spec in (content, old, whole)} == {record.run_id} == {path.stem}
 
 
 def test_a_parameter_that_came_later_is_none_inside_a_placebo_either():
@@ -158,17 +160,17 @@ def reference_run(**parts):
     return RunSpec.model_validate(json.loads(REFERENCE[0].read_bytes())["spec"] | parts)
 
 
-@pytest.mark.parametrize("part", KINDS)
-def test_every_field_counts(part):
+@pytest.mark.parametrize("owner", KINDS)
+def test_every_field_counts(owner):
     """Each value of a field is another run."""
-    content = json.loads(REFERENCE[0].read_bytes())["spec"][part]
-    for field in KINDS[part].model_fields.keys() - {"home"}:  # where a path begins, which is no identity
-        base = {**content, **FIELDS["together"].get(f"{part}.{field}", {})}
-        runs = [reference_run(**{part: base})]
+    content = json.loads(REFERENCE[0].read_bytes())["spec"][owner]
+    for field in KINDS[owner].model_fields.keys() - {"home"}:  # where a path begins, which is no identity
+        base = {**content, **FIELDS["together"].get(f"{owner}.{field}", {})}
+        runs = [reference_run(**{owner: base})]
         for value in FIELDS["values"]:
             with suppress(ValidationError, VitinitError):
-                runs.append(reference_run(**{part: {**base, field: value}}))
-        values = {repr(getattr(getattr(run, part), field)) for run in runs}
+                runs.append(reference_run(**{owner: {**base, field: value}}))
+        values = {repr(getattr(getattr(run, owner), field)) for run in runs}
         assert len(values) > 1, f"{field}: give it another value in field_values.yaml"
         assert len({run.run_id for run in runs}) == len(values), field
 
@@ -254,12 +256,12 @@ def specs(folder):
 
 def test_the_folder_changes_no_run_and_the_content_of_a_file_those_that_use_it(folder, tmp_path):
     first, again = specs(folder), specs(written(tmp_path / "second"))
-    assert {place: spec.run_id for place, spec in first.items()} == {key: each.run_id for key, each in again.items()}
+    assert {place: spec.run_id for place, spec in first.items()} == {key: spec.run_id for key, spec in again.items()}
     (folder / "parts" / "own_method.py").write_text(METHOD.replace("0.5", "0.75"))
     edited = specs(folder)
     changed = {row for row, arch in first if first[row, arch].run_id != edited[row, arch].run_id}
     assert changed == {"Mine", "Placebo"}
-    params = [each["Placebo", "vit"].method.params["of"] for each in (first, edited)]
+    params = [specs_by_row["Placebo", "vit"].method.params["of"] for specs_by_row in (first, edited)]
     classes = [registry.get(of if isinstance(of, str) else of["name"]) for of in params]
     assert [cls.model_fields["factor"].default for cls in classes] == [0.5, 0.75]
 

@@ -49,9 +49,9 @@ def images_of(count):
 
 
 def probe(model, images_BCHW, targets_LHNN, epoch):
-    found, missing = take(model, images_BCHW, targets_LHNN, epoch)
+    result, missing = take(model, images_BCHW, targets_LHNN, epoch)
     assert not missing
-    return found
+    return result
 
 
 def test_mass_counts_only_queries_whose_target_is_inside():
@@ -68,8 +68,8 @@ def test_mass_counts_only_queries_whose_target_is_inside():
 def test_attention_is_what_plain_torch_in_float64_says(preset):
     """Block after block, with its own softmax over the patch tokens alone."""
     model, images_BCHW = model_of(preset), images_of(11)
-    found = probe(model, images_BCHW, None, 0)
-    assert (found.images, found.receptive_field_images) == (11, 4)
+    result = probe(model, images_BCHW, None, 0)
+    assert (result.images, result.receptive_field_images) == (11, 4)
     model = model.double().eval()
     distance_NN = distances((SIDE, SIDE))
     with torch.no_grad():
@@ -89,20 +89,20 @@ def test_attention_is_what_plain_torch_in_float64_says(preset):
                 position_HNN = attention.pos_proj(features)[0].permute(2, 0, 1).softmax(-1)
                 map_BHNN = (1 - gate) * map_BHNN + gate * position_HNN
             far = (map_BHNN * distance_NN).sum((-2, -1)).mean(0) / SIDE**2
-            assert found.nonlocality[number] == pytest.approx(far.tolist(), rel=1e-5)
+            assert result.nonlocality[number] == pytest.approx(far.tolist(), rel=1e-5)
             entropy = -(map_BHNN * map_BHNN.log()).sum(-1).mean((0, 2))
-            assert found.attention_entropy[number] == pytest.approx(entropy.tolist(), rel=1e-5)
+            assert result.attention_entropy[number] == pytest.approx(entropy.tolist(), rel=1e-5)
             x_BND = block(x_BND)
 
 
 def test_reference_is_what_convit_logs_of_itself():
     """timm keeps the function of the released code; it is fed the patch embedding as that code does."""
     model, images_BCHW = model_of("convit_micro", "convit_gpsa"), images_of(20)
-    found = probe(model, images_BCHW, None, 0).nonlocality_reference
+    reference = probe(model, images_BCHW, None, 0).nonlocality_reference
     with torch.no_grad():
         tokens_BND = model.eval().patch_embed(images_BCHW)
         expected = [block.attn.get_attention_map(tokens_BND).tolist() for block in model.blocks]
-    assert found == [pytest.approx(each, rel=1e-5) for each in expected]
+    assert reference == [pytest.approx(layer, rel=1e-5) for layer in expected]
 
 
 def test_receptive_field_of_a_linear_model_is_known():
@@ -155,19 +155,20 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
         for parameter in model.parameters():  # so that what a layer does counts
             parameter.mul_(3)
         labels = model.eval()(images).argmax(-1)
-    found = masked(model, loader, labels, images_seen=50_000)
-    assert [(each.layers, each.term) for each in found] == list(itertools.product((3, 5, 10), ("content", "position")))
+    removals = masked(model, loader, labels, images_seen=50_000)
+    removed = [(removal.layers, removal.term) for removal in removals]
+    assert removed == list(itertools.product((3, 5, 10), ("content", "position")))
     chosen = torch.randperm(1100, generator=stream(0, "maps"))[:1000]
-    for each in found:
-        assert (each.images, each.top1_whole) == (1000, 100)
+    for removal in removals:
+        assert (removal.images, removal.top1_whole) == (1000, 100)
         changed = copy.deepcopy(model)
         with torch.no_grad(), autocast(recipe, loader.device):
-            for block in changed.blocks[: each.layers]:
-                block.attn.gating_param.fill_(50 if each.term == "content" else -50)
+            for block in changed.blocks[: removal.layers]:
+                block.attn.gating_param.fill_(50 if removal.term == "content" else -50)
             by_hand = 100 * float((changed(images).argmax(-1) == labels)[chosen].float().mean())
-        assert each.top1 == pytest.approx(by_hand, abs=1)
-    assert len({each.top1 for each in found}) == len(found)
-    assert max(each.top1 for each in found) < 95
+        assert removal.top1 == pytest.approx(by_hand, abs=1)
+    assert len({removal.top1 for removal in removals}) == len(removals)
+    assert max(removal.top1 for removal in removals) < 95
     (most, *_) = masked(model, loader, labels, images_seen=105_000)
     assert most.images == 1050
 
@@ -184,8 +185,8 @@ def test_a_run_is_the_same_with_and_without_probes_and_maps(tmp_path, name):
     assert_same(later, probed, cell, but=("probes", "masked"))
     record = Store(probed.root).read("faults").done[cell.run_id]
     attends = name != "convmixer"
-    assert [found.epoch for found in record.probes] == [0, 1, 2] * attends
-    assert [(found.term, found.layers, found.images) for found in record.masked] == (
+    assert [taken.epoch for taken in record.probes] == [0, 1, 2] * attends
+    assert [(removal.term, removal.layers, removal.images) for removal in record.masked] == (
         [("content", 1, 360), ("position", 1, 360)] if name == "convit" else []
     )
     if name == "convit":
@@ -208,7 +209,7 @@ def test_probes_of_before_stay_where_a_part_of_the_run_is_without_them(tmp_path)
     for epochs, probes in ((1, True), (2, False), (3, True)):
         stopped_after(epochs, cell, setting(tmp_path, probes=probes))
     carry_out(cell, setting(tmp_path), Stop(), troubles.append)
-    assert [found.epoch for found in Store(tmp_path).read("faults").done[cell.run_id].probes] == [0, 1, 3, 4]
+    assert [taken.epoch for taken in Store(tmp_path).read("faults").done[cell.run_id].probes] == [0, 1, 3, 4]
     assert "probes after epoch 2 are missing: the run was without them" in troubles
 
 
@@ -253,9 +254,10 @@ def test_an_adapter_is_enough_to_measure_attention():
     dinov3 = timm.create_model("vit_small_patch16_dinov3", img_size=16, patch_size=4, depth=2, num_classes=10)
     try:
         for model in (Own(), others, dinov3):
-            found, missing = take(model, images_of(4), None, 0)
+            result, missing = take(model, images_of(4), None, 0)
             assert not missing
-            assert len(found.nonlocality) == len(found.attention_entropy) == len(found.effective_receptive_field) == 2
+            quantities = (result.nonlocality, result.attention_entropy, result.effective_receptive_field)
+            assert [len(layers) for layers in quantities] == [2, 2, 2]
     finally:
         adapters.unregister(GRID_ADAPTER.name)
 

@@ -72,8 +72,8 @@ def run(data, settings, **kwargs):
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
-    found = evaluate(model, loader, recipe()).metrics
-    loss, top1 = found["loss"], found["top1"]
+    metrics = evaluate(model, loader, recipe()).metrics
+    loss, top1 = metrics["loss"], metrics["top1"]
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
     expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
@@ -189,7 +189,7 @@ def test_the_loss_is_the_mean_over_pixels_and_that_of_parts_adds_up():
         expected = -((1 - smoothing) * log_p[torch.arange(len(classes)), classes] + smoothing * log_p.mean(1)).sum()
         whole = training_loss(logits_BSSK, masks, smoothing)
         assert float(whole) == pytest.approx(float(expected) / masks.numel())
-        parts = [training_loss(logits_BSSK[part], masks[part], smoothing) for part in (slice(0, 2), slice(2, 6))]
+        parts = [training_loss(logits_BSSK[share], masks[share], smoothing) for share in (slice(0, 2), slice(2, 6))]
         assert float(2 / 6 * parts[0] + 4 / 6 * parts[1]) == pytest.approx(float(whole))
 
 
@@ -199,10 +199,10 @@ def test_scores_are_those_of_all_pixels_that_count():
         masks_of(15, 1).labels,
     )
     logits_BSSK[..., 3] = -10  # neither there nor predicted: it has no share in the mean
-    found = Scores(CPU, 4, dense=True)
-    for part in (slice(0, 5), slice(5, 15)):
-        found.add(logits_BSSK[part], masks[part])
-    counted, scored = masks != IGNORED, found.over(ALONE)
+    scores = Scores(CPU, 4, dense=True)
+    for batch in (slice(0, 5), slice(5, 15)):
+        scores.add(logits_BSSK[batch], masks[batch])
+    counted, scored = masks != IGNORED, scores.over(ALONE)
     truth, logits = masks[counted].long(), logits_BSSK[counted]
     miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
     assert scored.metrics == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
