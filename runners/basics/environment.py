@@ -121,10 +121,10 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
         "packages": {name: version(name) for name in LIBRARIES.split()}
         | {dist.name: dist.version for dist in plug_ins},
         "platform": platform.platform(),
-        "processor": cpuinfo("model name") or platform.processor() or platform.machine(),
+        "processor": device_name("cpu"),
         "cpu": {
             # virtual machines often hide its name
-            "model": cpuinfo("vendor_id|cpu family|model|stepping") or None,
+            "model": cpu_model(),
             "capability": torch.backends.cpu.get_cpu_capability(),
         },
         "cuda": torch.version.cuda if on_gpu else None,
@@ -134,6 +134,20 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
         "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "argv": code.get("argv") or argv(),
     }
+
+
+def device_name(device: str) -> str:
+    """Return the name of the processor, or of the first GPU, as records have it; empty where there is no GPU."""
+    if device == "cpu":
+        return cpuinfo("model name") or platform.processor() or platform.machine()
+    import torch
+
+    return torch.cuda.get_device_name(device) if torch.cuda.is_available() else ""
+
+
+def cpu_model() -> str | None:
+    """Return vendor, family, model and stepping of the processor, as records have them; None where Linux hides them."""
+    return cpuinfo("vendor_id|cpu family|model|stepping") or None
 
 
 def argv() -> list[str]:

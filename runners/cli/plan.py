@@ -10,6 +10,7 @@ import shlex
 import time
 from collections import Counter
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, NamedTuple
@@ -40,11 +41,11 @@ from vitinit.runners.launching.watch import (
     choose,
     counts,
     details,
+    estimate,
     jobs_of,
     load_grid,
     look,
     print_plan,
-    run_seconds,
 )
 from vitinit.runners.options import (
     KEEPING,
@@ -82,11 +83,8 @@ def plan(
     view = look(choose(load_grid(grid, seeds, fixed), only), Store(results), data_dir)
     print_plan(view)
     if left := [cell for cell, state, _ in view.planned if state != "done" and not cell.misfit]:
-        seconds = run_seconds(left, view.contents.done.values())
-        if len(seconds) == len(left):
-            console.print(f"about {duration(sum(seconds.values()))}, one run at a time, where its records were made")
-        else:
-            console.print(f"vitinit run {shlex.quote(grid)} --try measures how long they take, and says what will fail")
+        measure = f"vitinit run {shlex.quote(grid)} --try measures how long they take, and says what will fail"
+        console.print(estimate(left, view.contents.done.values()) or measure)
 
 
 def status(
@@ -285,9 +283,11 @@ def rank(
         if target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
+            others = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
             if left := [cell for cell in grid.cells if cell.run_id not in done]:
-                needed = duration(len(left) * seconds)
-                console.print(f"the look at {target} seeds: about {needed}, one run at a time, by two steps")
+                measured = f"about {duration(len(left) * seconds)}, one run at a time, by two steps"
+                needed = estimate(left, chain(done.values(), *others)) or measured
+                console.print(f"the look at {target} seeds: {needed}")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:

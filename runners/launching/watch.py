@@ -3,7 +3,7 @@ their live display.
 
 Workers of a cluster are known by `<root>/<study>/jobs/<time>-<six hex digits>/`, a submission: the work, the code, and
 the files and logs of its jobs. These are named after study and digits, so that they are found whatever becomes of their
-launcher. Imports no torch.
+launcher. Imports torch only where a GPU computes.
 """
 
 import fnmatch
@@ -36,6 +36,7 @@ from vitinit.benchmark.settings import named_fields, short
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors, plain, printable, unknown_name
+from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
 from vitinit.runners.basics.setting import Unfinished
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.claims import Owner, Progress
@@ -379,7 +380,7 @@ def on_folders(view: View) -> list[str]:
 
 
 def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[str, float]:
-    """Return the time of runs by run_id, where records of the same model, dataset and recipe but for `RATES` tell."""
+    """Return the time of runs by run_id, where one of the records is of the same work: see `estimate`."""
     epoch_seconds = defaultdict[str, list[float]](list)
     for record in records:
         epoch_seconds[_workload(record.spec)].append(record.seconds / record.spec.recipe.epochs)
@@ -387,8 +388,33 @@ def run_seconds(cells: Collection[Cell], records: Iterable[RunRecord]) -> dict[s
     return {cell.run_id: cell.spec.recipe.epochs * mean(seconds) for cell, seconds in measured if seconds}
 
 
+def estimate(cells: Collection[Cell], records: Iterable[RunRecord]) -> str:
+    """Return in words how long runs take here, or an empty string where records do not tell that of each.
+
+    A record counts where model, dataset and recipe are the same but for `RATES`, and the processor or GPU is the same.
+    The run must have had as many threads as `vitinit run` gives it by default.
+
+    Args:
+        cells: the runs.
+        records: of this study and of others.
+    """
+    device, model = default_device(), cpu_model()
+    threads = 1 if device == "cpu" else max(1, cores() // len(gpu_slots()))
+    here = device, threads, device_name(device), model
+    measured = run_seconds(cells, (record for record in records if _machine(record) == here))
+    if not model or len(measured) < len(cells):
+        return ""
+    return f"about {duration(sum(measured.values()))}, one run at a time, by records of the same hardware"
+
+
 def _workload(spec: RunSpec) -> str:
     return repr((spec.dataset, spec.model, spec.recipe.model_dump(exclude=set(RATES.split()))))
+
+
+def _machine(record: RunRecord) -> tuple[Any, ...]:
+    how, where = record.execution, record.environment
+    name, model = where.get("gpu") or where.get("processor"), (where.get("cpu") or {}).get("model")
+    return how.get("device"), how.get("threads", 0) * how.get("processes", 1), name, model
 
 
 class Display:
