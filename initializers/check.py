@@ -30,8 +30,8 @@ GIVEN, DRAWN = 16, 8
 """Images that are looked at: of those given, and random ones where none are."""
 SIDE = 224
 """Side of random images where no module of the model gives one."""
-ABOVE_CHANCE = 1.0
-"""Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1.4."""
+ABOVE_CHANCE = 0.5
+"""Nats over ln K. Normal logits of standard deviation s lose s^2 / 2: this is s = 1."""
 MASKED = 1e-26
 """Weights below it, such as those that Swin masks by -100, are left out of a row."""
 SATURATED = 0.99

@@ -10,7 +10,6 @@ import shlex
 import time
 from collections import Counter
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal, NamedTuple
@@ -283,11 +282,9 @@ def rank(
         if target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
-            others = (Store(folder.parent).read(folder.name).done.values() for folder in beside)
             if left := [cell for cell in grid.cells if cell.run_id not in done]:
-                measured = f"about {duration(len(left) * seconds)}, one run at a time, by two steps"
-                needed = estimate(left, chain(done.values(), *others)) or measured
-                console.print(f"the look at {target} seeds: {needed}")
+                needed = duration(len(left) * seconds)
+                console.print(f"the look at {target} seeds: about {needed}, one run at a time, by two steps")
             try:
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:
