@@ -289,6 +289,8 @@ def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int],
         else:  # all, and all equally often: what is measured on them is what it is on the batch
             numbers = torch.arange(len(batch)).repeat(math.ceil(count / len(batch)))
         chosen_BCHW = batch[numbers].float().to(next(model.parameters()).device)
+        if not chosen_BCHW.min() < chosen_BCHW.max():
+            raise VitinitError("batch is one number everywhere, or NaN: give images that differ")
         try:
             with torch.no_grad(), evaluated(model):
                 model(chosen_BCHW[:1])
