@@ -57,7 +57,7 @@ def test_a_number_stands_beside_no_other_setting():
     """Each setting differs in one thing from one that has a number; a study takes that of the table that names it."""
     assert (value("Imp.-3"), value("Mimetic"), value("Imp.-3", "table6")) == (91.62, 91.16, 90.75)
     assert value() == value(dataset={"train_size": 50_000}) == value(model={"gpsa_layers": None}) == 88.63
-    for row, part, fields in yaml.safe_load(Path(__file__).with_name("unpublished.yaml").read_text()):
+    for row, part, fields in yaml.safe_load(Path(__file__).with_name("unpublished.yaml").read_bytes()):
         assert value(row, **{part: fields}) is None, (row, part, fields)
 
 

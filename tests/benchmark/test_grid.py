@@ -153,7 +153,7 @@ def test_a_parameter_that_came_later_is_none_inside_a_placebo_either():
 
 
 KINDS = {"dataset": DatasetSpec, "base": InitializerSpec, "method": InitializerSpec, "recipe": Recipe}
-FIELDS = yaml.safe_load(Path(__file__).with_name("field_values.yaml").read_text())
+FIELDS = yaml.safe_load(Path(__file__).with_name("field_values.yaml").read_bytes())
 
 
 def reference_run(**parts):

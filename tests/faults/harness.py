@@ -29,7 +29,7 @@ ALL = os.environ.get("FAULTS") == "all"
 """`make test-faults` sets FAULTS=all; `make test` runs the quick share."""
 thorough = pytest.mark.skipif(not ALL, reason="takes long: make test-faults")
 
-RUNS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+RUNS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_bytes())
 ROWS = RUNS["rows"]
 
 MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}

@@ -27,7 +27,7 @@ import vitinit
 from tests.golden.cli import answer
 
 FILE = Path(__file__).with_name("weights.yaml")
-GOLDEN = yaml.safe_load(FILE.read_text())
+GOLDEN = yaml.safe_load(FILE.read_bytes())
 RUNS = "run"
 NAMES = [*GOLDEN["models"], RUNS]
 TOLERANCE = 1e-3

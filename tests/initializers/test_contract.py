@@ -15,7 +15,7 @@ from vitinit.initializers import registry
 BASES = registry.names("base")
 METHODS = registry.names("method")
 
-PARAMETERS = yaml.safe_load(Path(__file__).with_name("parameters.yaml").read_text())
+PARAMETERS = yaml.safe_load(Path(__file__).with_name("parameters.yaml").read_bytes())
 
 
 def named(name, params=None):

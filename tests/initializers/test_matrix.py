@@ -19,7 +19,7 @@ from vitinit.initializers.whole_model import places
 
 BASES = [known.name for known in vitinit.catalogue("base")]
 METHODS = [known.name for known in vitinit.catalogue("method")]
-REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_text())
+REFUSED = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_bytes())
 KEPT = r"\.(gamma|gamma_\d|ls\d|lambda1)$"
 """Layer scales, which are the library's."""
 

@@ -9,7 +9,7 @@ import torch
 import yaml
 from torch import nn
 
-TABLE = yaml.safe_load(Path(__file__).with_name("zoo.yaml").read_text())
+TABLE = yaml.safe_load(Path(__file__).with_name("zoo.yaml").read_bytes())
 
 
 def timm(fields):

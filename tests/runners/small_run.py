@@ -41,7 +41,7 @@ def altered(record, **changes):
 
 def tiny_tier(folder):
     """Write a tier of `vitinit rank` of one epoch on 100 digits; return what `rank.TIERS` calls it."""
-    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_text())
+    tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_bytes())
     tier["blocks"][0] |= {
         "datasets": [{"name": "digits", "train_size": 100}],
         "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},

@@ -37,7 +37,7 @@ if sys.argv.pop() == "count":
     sys.setprofile(called)
 main()"""
 """Ends at the first optimiser step. A file is entered where one of its functions is called, imports aside."""
-PAIRS = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_text())
+PAIRS = yaml.safe_load(Path(__file__).with_name("costs.yaml").read_bytes())
 """Ours and a plain script, as arguments of Python."""
 
 

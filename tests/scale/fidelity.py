@@ -24,7 +24,7 @@ from vitinit.runners.one_run.carry_out import PROBE_IMAGES
 
 OUT = Path(__file__).parents[2] / "results/reference/fidelity/vit_tiny/fidelity.json"
 SEEDS = (0, 1, 2)
-ROWS = yaml.safe_load(Path(__file__).with_name("fidelity.yaml").read_text())
+ROWS = yaml.safe_load(Path(__file__).with_name("fidelity.yaml").read_bytes())
 
 
 def measured(row, seed, images_BCHW):

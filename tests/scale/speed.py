@@ -29,7 +29,7 @@ DEVICE = torch.device(default_device())
 GPU = DEVICE.type == "cuda"
 STEPS = 100 if GPU else 2
 DTYPES = {"tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-LARGE, SMALL, AUGMENTATIONS = yaml.safe_load(Path(__file__).with_name("speed.yaml").read_text()).values()
+LARGE, SMALL, AUGMENTATIONS = yaml.safe_load(Path(__file__).with_name("speed.yaml").read_bytes()).values()
 RAND = AUGMENTATIONS["flip, RandAugment"]
 
 

@@ -22,7 +22,7 @@ def based(base, spec=ODD, **params):
     return applied(m, base, 1, **params)
 
 
-STATED = yaml.safe_load(Path(__file__).with_name("stated.yaml").read_text())["bases"]
+STATED = yaml.safe_load(Path(__file__).with_name("stated.yaml").read_bytes())["bases"]
 CHECKS = {
     "equal": np.testing.assert_array_equal,
     "uniform": lambda values, fan_in: assert_uniform(values, fan_in**-0.5),

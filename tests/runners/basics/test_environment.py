@@ -139,6 +139,6 @@ def test_fp32_is_ieee_on_a_gpu_and_tf32_a_precision_of_its_own():
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
-@pytest.mark.parametrize(("text", "said"), yaml.safe_load(Path(__file__).with_name("secrets.yaml").read_text()))
+@pytest.mark.parametrize(("text", "said"), yaml.safe_load(Path(__file__).with_name("secrets.yaml").read_bytes()))
 def test_a_failure_is_without_secrets_and_homes(text, said):
     assert shareable(text) == said

@@ -9,7 +9,7 @@ import yaml
 from vitinit.benchmark.grids import grid
 from vitinit.runners.basics.gpu import out_of_memory, runs_at_once
 
-SAID = yaml.safe_load(Path(__file__).with_name("memory.yaml").read_text())
+SAID = yaml.safe_load(Path(__file__).with_name("memory.yaml").read_bytes())
 
 
 @pytest.mark.parametrize("said", SAID["memory"])

@@ -135,5 +135,5 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, monkeypatch):
 def test_a_method_without_a_pattern_has_no_placebo(quick):
     ranked = quick("zero_branch")
     assert "stays as it is when it is rotated, which would be no control" in ranked.useless
-    content = yaml.safe_load(ranked.grid.read_text())
+    content = yaml.safe_load(ranked.grid.read_bytes())
     assert (len(content["rows"]), len(content["contrasts"])) == (2, 1)
