@@ -498,6 +498,7 @@ class Display:
         text = f"{self._ended}/{total} done"
         if done > before:
             text += f", {duration((time.monotonic() - self._start) * (total - done) / (done - before))} left"
-        self._bar.update(self._all, completed=done / max(1, total), done=text, said=printable(said))
+        room = max(0, self.console.width - len(text) - 18)  # beside the bar of 16; rich would cut all columns
+        self._bar.update(self._all, completed=done / max(1, total), done=text, said=printable(said)[:room])
         if self._cell_output:
             self._cell_output.update({"text/plain": f"{text}  {printable(said)}"}, raw=True)
