@@ -9,6 +9,7 @@ import re
 import shlex
 import time
 from collections import Counter
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -169,30 +170,8 @@ def run(
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
     """
-    options = LaunchOptions(
-        only=only,
-        retry_failed=retry_failed,
-        dry_run=dry_run,
-        trial=trial,
-        executor=executor,
-        device=device,
-        profile=profile,
-        wait=wait,
-        add=add,
-        data_dir=data_dir,
-        results=results,
-        workers=workers,
-        micro_batch=micro_batch,
-        loader=loader,
-        compiled=compiled,
-        checkpoint_minutes=checkpoint_minutes,
-        keep_weights=keep_weights,
-        track=track,
-        measures=measures,
-        probes=probes,
-        keep_maps=keep_maps,
-        deterministic=deterministic,
-    )
+    given = locals()
+    options = LaunchOptions(**{field.name: given[field.name] for field in fields(LaunchOptions)})
     try:
         tally = launch(load_grid(grid, seeds, fixed), options, Display(console))
     except KeyboardInterrupt as stopped:

@@ -15,8 +15,9 @@ from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.record import SkipRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
+from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, count
+from vitinit.initializers.errors import VitinitError, count, located
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, now
@@ -33,7 +34,7 @@ from vitinit.runners.launching.watch import (
 )
 from vitinit.runners.launching.work import Executor, Queue, Tally, Work, check_writable, in_order, led, local, work
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import LOCAL, LaunchOptions
+from vitinit.runners.options import LOCAL, LaunchOptions, print_table
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
@@ -73,8 +74,6 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 stack.callback(lock.finish)
             view, todo, failed_before = _todo(grid, options, display, setting, slots)
             if options.trial:
-                from vitinit.runners.one_run.carry_out import try_out
-
                 return try_out(todo)
             if options.dry_run:
                 print_plan(view)
@@ -267,3 +266,22 @@ def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], d
         elif run_id in view.contents.skipped:
             store.remove(study, run_id, "skipped")
     store.write_layout(study, grid.layout)
+
+
+def try_out(todo: Work) -> Tally:
+    """Try the first run of every row and dataset, one after the other; print what fails and how long all take."""
+    from vitinit.runners.one_run.carry_out import measured_seconds
+
+    first = {cell.place: cell for cell in reversed(todo.cells)}
+    seconds, words, tally = dict.fromkeys(first, 0.0), dict[tuple[str, str], str](), Tally()
+    for place, cell in first.items():
+        try:
+            seconds[place] = measured_seconds(cell, todo.setting)
+            words[place] = f"about {duration(seconds[place])}"
+        except Exception as error:  # of anyone's model or method
+            tally.failures.append(cell.run_id)
+            words[place] = f"fails, {type(error).__name__}: {located(error)}"
+    print_table(("row", "dataset", "each run"), [(*place, words[place]) for place in reversed(first)])
+    total = sum(seconds[cell.place] for cell in todo.cells)
+    print(f"{count(len(todo.cells), 'run')}, {todo.slots} at once: about {duration(total / todo.slots)}")
+    return tally

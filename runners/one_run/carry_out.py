@@ -1,4 +1,4 @@
-"""Carrying one run out: claimed, in one process or several, its end recorded whatever it is; and trying one out."""
+"""Carrying one run out: claimed, in one process or several, its end recorded whatever it is; how long one takes."""
 
 import io
 import os
@@ -22,11 +22,10 @@ from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.models.build import build_model, halve_residuals, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
-from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import has_attention
-from vitinit.initializers.errors import VitinitError, cause, count, located, plain
+from vitinit.initializers.errors import VitinitError, cause, located, plain
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
@@ -45,10 +44,8 @@ from vitinit.runners.basics.setting import (
     final_outcome,
     now,
 )
-from vitinit.runners.launching.work import Tally, Work
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import print_table
 from vitinit.runners.probes import quantities as probes
 from vitinit.runners.probes.observer import Observer, keep, masked
 from vitinit.runners.tracking.tracker import Tracking
@@ -483,23 +480,6 @@ class RunInProgress:
             execution=asdict(self.execution),
             environment=self.environment,
         )
-
-
-def try_out(todo: Work) -> Tally:
-    """Try the first run of every row and dataset, one after the other; print what fails and how long all take."""
-    first = {cell.place: cell for cell in reversed(todo.cells)}
-    seconds, words, tally = dict.fromkeys(first, 0.0), dict[tuple[str, str], str](), Tally()
-    for place, cell in first.items():
-        try:
-            seconds[place] = measured_seconds(cell, todo.setting)
-            words[place] = f"about {duration(seconds[place])}"
-        except Exception as error:  # of anyone's model or method
-            tally.failures.append(cell.run_id)
-            words[place] = f"fails, {type(error).__name__}: {located(error)}"
-    print_table(("row", "dataset", "each run"), [(*place, words[place]) for place in reversed(first)])
-    total = sum(seconds[cell.place] for cell in todo.cells)
-    print(f"{count(len(todo.cells), 'run')}, {todo.slots} at once: about {duration(total / todo.slots)}")
-    return tally
 
 
 def measured_seconds(cell: Cell, setting: Setting) -> float:
