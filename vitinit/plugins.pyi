@@ -10,6 +10,8 @@ from vitinit.benchmark.augmentations.registry import register as register_augmen
 from vitinit.benchmark.datasets.registry import Arrays as Arrays
 from vitinit.benchmark.datasets.registry import Dataset as Dataset
 from vitinit.benchmark.datasets.registry import InMemory as InMemory
+from vitinit.benchmark.datasets.registry import Opened as Opened
+from vitinit.benchmark.image_files.arrays import Split as Split
 from vitinit.benchmark.metrics.registry import Metric as Metric
 from vitinit.benchmark.models.registry import ModelSpec as ModelSpec
 from vitinit.benchmark.models.vit import ViT as ViT
