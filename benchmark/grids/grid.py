@@ -115,10 +115,10 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
             for dataset, (label, row) in itertools.product(specs, file.rows.items()):
                 place = f"{where}, row {label!r}"
                 model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
+                recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
                 base, method, misfit, sources, remarks = fact(
                     fitted, model.model_dump(mode="json"), row.base, row.method
                 )
-                recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
                 spec = RunSpec(
                     dataset=dataset, model=model, base=base, method=method, recipe=recipe, seed=block.seeds[0]
                 )
