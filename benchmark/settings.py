@@ -5,9 +5,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.spec import RunSpec
 
 TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python", "timm")]
@@ -68,6 +67,17 @@ def flat(setting: str) -> Fields:
         name = re.sub(r"^(recipe\..+)\.name$", r"\1", path.replace(".params.", "."))
         fields[name] = value if isinstance(value, str) else json.dumps(value)
     return fields
+
+
+def flatten(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields as `outer.inner`; lists as JSON text."""
+    row: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            row |= flatten(value, f"{prefix}{key}.")
+        else:
+            row[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+    return row
 
 
 def named_fields(spec: RunSpec) -> Fields:

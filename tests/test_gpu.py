@@ -98,7 +98,7 @@ def trained(
         if gpu:
             gpu.faults.clear()
 
-    train(training, loader, 0, between_steps=between_steps, **how)
+    train(training, loader, between_steps=between_steps, **how)
     return fingerprint(training.model), [row.train_loss for row in training.history]
 
 

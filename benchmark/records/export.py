@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitinit.benchmark.records.record import Outcome, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.settings import flatten
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 if TYPE_CHECKING:
@@ -62,17 +62,6 @@ def csv_text(table: pd.DataFrame, **options: Any) -> str:
         return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
     return table.map(text).rename(columns=text).to_csv(index=False, **options)
-
-
-def flatten(values: dict[str, Any], prefix: str = "") -> Row:
-    """Nested fields as `outer.inner`; lists as JSON text."""
-    row: Row = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            row |= flatten(value, f"{prefix}{key}.")
-        else:
-            row[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-    return row
 
 
 def _row(outcome: Outcome) -> Row:

@@ -1,4 +1,4 @@
-"""Crop and flip of whole batches; mixup, cutmix and random erasing, with timm's draws and timm's arithmetic.
+"""Mixup, cutmix and random erasing, with timm's draws and timm's arithmetic.
 
 The draws are those that timm makes from the global generators, made from named streams instead: `numpy.random` for
 mixup and cutmix, `random` for the rectangles of erasing, torch on the CPU for their noise. So they are the same on
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitinit.benchmark.augmentations.operations.image_operations import crop, replace_, sent
+from vitinit.benchmark.augmentations.operations.image_operations import sent
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
 
@@ -135,28 +135,6 @@ def random_sides(
         area = draws.uniform(*scale) * pixels
         shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
         yield round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-
-
-def crop_and_flip(images_BCHW: Tensor, recipe: Recipe, generator: torch.Generator, part: slice = slice(None)) -> Tensor:
-    """The training images of one step, cropped and flipped on their device as the recipe says.
-
-    Args:
-        images_BCHW: uint8, a part of the batch.
-        recipe: says whether, and how large the batch is.
-        generator: on the CPU; what is drawn from it is for the whole batch.
-        part: which part of the batch the images are.
-    """
-    device = images_BCHW.device
-    if recipe.crop_padding:
-        offsets_2B = torch.randint(2 * recipe.crop_padding + 1, (2, recipe.batch_size), generator=generator)
-        images_BCHW = crop(images_BCHW, recipe.crop_padding, *sent(offsets_2B[:, part], device))
-    if recipe.hflip:
-        flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
-        places = sent(flipped_B[part].nonzero()[:, 0], device)
-        flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
-        images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
-        replace_(images_BCHW, places, flipped_NCHW)
-    return images_BCHW
 
 
 def joined(images_BCHW: Tensor, masks_BHW: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from vitinit.benchmark.records.export import flatten
+from vitinit.benchmark.settings import flatten
 from vitinit.initializers.plugins import GROUPS
 
 if TYPE_CHECKING:

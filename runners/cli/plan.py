@@ -13,7 +13,7 @@ from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import typer
 import yaml
@@ -277,19 +277,6 @@ def rank(
     raise typer.Exit(answer)
 
 
-class Ranked(NamedTuple):
-    """The study that a method is compared in."""
-
-    grid: Path
-    """Written where the results are; its stem is the study."""
-    looks: Looks
-    """Its plan, and the looks of before."""
-    seconds: float
-    """Time that a run takes here, about."""
-    useless: str
-    """Reason why it has no placebo; empty where it has."""
-
-
 def named(text: str, what: str = "METHOD") -> dict[str, Any]:
     """A method or base as the command line names it: as a grid names it, files of one's own by their whole paths.
 
@@ -306,7 +293,7 @@ def named(text: str, what: str = "METHOD") -> dict[str, Any]:
     return {**fields, "name": str(Path.cwd() / name) if plugins.in_a_file(name) else name}
 
 
-def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -> Ranked:
+def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -> tuple[Path, Looks, float, str]:
     """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
     The study is named after the method and a hash of its runs and of the files of its initialisers: an edited method is
@@ -318,6 +305,10 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
         base: The base; None: kaiming_uniform.
         results: Where grid and records go.
         data: Where datasets lie.
+
+    Returns:
+        The grid, written where the results are, whose stem is the study; its plan, with the looks of before; about how
+        many seconds a run takes here; and the reason why there is no placebo, empty where there is one.
 
     Raises:
         VitinitError: the method or the base is not to be had or does not fit the model, or the data set is not here;
@@ -365,7 +356,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     before = looks.read(results / grid.stem)
     if before is None:
         looks.write(results / grid.stem, plan)
-    return Ranked(grid, before or plan, seconds, useless)
+    return grid, before or plan, seconds, useless
 
 
 def _write(grid: Path, content: dict[str, Any]) -> None:

@@ -132,7 +132,7 @@ def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None,
                 assert isinstance(end, End)
                 yield end
             owners = {run_id: claims.last(setting.folder(run_id)) for run_id in left - free}
-            live = [run_id for run_id, owner in owners.items() if owner and not jobs.over(owner.job)]
+            live = [run_id for run_id, owner in owners.items() if owner and not jobs.over(owner)]
             for run_id in live:
                 display.event(run_id, claims.progress(setting.folder(run_id)))
             quiet = 0 if jobs.alive or jobs.silence or live else quiet + 1
@@ -199,5 +199,5 @@ def _work(queue: Queue, stop: Stop) -> None:
 def bury(view: View, setting: Setting) -> None:
     """Let go of the runs whose job is over: the next worker need not wait until their heartbeat is stale."""
     for run_id, owner in view.owners.items():
-        if view.jobs.over(owner.job):
+        if view.jobs.over(owner):
             claims.bury(setting.folder(run_id), owner)

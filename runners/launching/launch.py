@@ -183,7 +183,7 @@ def _setting(
             keep_weights=options.keep_weights,
             probes=options.probes,
             keep_maps=options.keep_maps,
-            track=checked(options.track or ()),
+            track=checked(options.track) if options.track else (),
             measures=tuple(plugins.pinned(name, Path.cwd()) for name in options.measures or ()),
             sharing=-(-workers // max(1, gpus)),
         ),

@@ -136,17 +136,12 @@ class Jobs:
     silence: str = ""
     """Reason why the cluster gave no answer; empty where it answered."""
 
-    def of(self, job_id: str | None) -> Path | None:
-        """Return the submission of a job; None for a job that was not handed out here."""
-        submissions = (path for path in reversed(self.submissions.values()) if any(path.glob(f"{job_id}_*")))
-        return next(submissions, None) if job_id else None
-
-    def over(self, job_id: str | None) -> bool:
-        """Return True if a job was handed out here and is known to have ended."""
-        if self.silence or not (submission := self.of(job_id)):
+    def over(self, owner: Owner) -> bool:
+        """Return True if the job of a worker was handed out here and is known to have ended."""
+        if self.silence or owner.job_name not in self.submissions:
             return False
-        job = self.alive.get(str(job_id))
-        return not (job and self.submissions.get(job.name) == submission)
+        job = self.alive.get(owner.job or "")
+        return not job or job.name != owner.job_name
 
     def runs(self) -> set[str]:
         """Return the runs that jobs which wait or run may carry out.
@@ -163,16 +158,6 @@ class Jobs:
                     f"{path} is damaged: the runs of jobs that wait or run are not known; --add N hands over more"
                 ) from None
         return run_ids
-
-    def ended(self, job_ids: Collection[str]) -> dict[str, str]:
-        """Return how jobs ended, in words, by job id; those that the cluster has forgotten too."""
-        ends, words = cluster.ended(job_ids), {}
-        for job_id in job_ids:
-            end = ends.get(job_id)
-            known = end and self.submissions.get(end.name) == self.of(job_id)
-            how = f"ended: {end.state}, exit code {end.exit_code}" if end and known else ""
-            words[job_id] = f"job {job_id} {how or 'has gone, and the cluster does not say how'}"
-        return words
 
 
 def jobs_of(study: Path) -> Jobs:
@@ -241,9 +226,9 @@ def look(
     owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.last(folder))}
     live = {run_id for run_id in owners if claims.live(folders[run_id])}
     jobs = jobs_of(study)
-    over = {owner.job for owner in owners.values() if owner.job and jobs.over(owner.job)}
+    over = {owner.job: owner for owner in owners.values() if owner.job and jobs.over(owner)}
     contents = store.read(grid.name)
-    ended = cache(lambda: jobs.ended(over))
+    ended = cache(lambda: cluster.ended(over))
     data = datasets.data_dir(data_dir)
     why_not = cache(missing or (lambda spec: datasets.unavailable(spec, data)))
 
@@ -260,7 +245,11 @@ def look(
             return Planned(cell, "failed", f"{failed.error}: {failed.message}")
         reasons = []
         if owner and owner.job in over:
-            reasons.append(ended()[owner.job])
+            end = ended().get(owner.job)
+            how = "has gone, and the cluster does not say how"
+            if end and end.name == owner.job_name:
+                how = f"ended: {end.state}, exit code {end.exit_code}"
+            reasons.append(f"job {owner.job} {how}")
         if folder and any(folder.glob("*.ckpt")):
             reasons.append("stopped, resumes from its checkpoint")
         elif folder and not folder.is_dir():

@@ -214,6 +214,8 @@ def check_writable(folder: Path) -> None:
         raise claims.refused(folder, error) from None
 
 
+LOOK_S = 0.5
+"""Seconds between two looks at whether a stop was asked for."""
 END_S = 10.0
 """Seconds that the process of a run has to end after its last word."""
 
@@ -232,9 +234,7 @@ def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, No
     slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
-    deadline, late = math.inf, False
-    asked_to_stop, ask = context.Pipe(duplex=False)
-    stop = Stop(wake=lambda: ask.send_bytes(b"stop"), parent=stop)
+    stop, deadline = Stop(parent=stop), math.inf
     with on_signals(stop):
         try:
             while True:
@@ -251,22 +251,19 @@ def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, No
                         trouble = error
                 if not running:
                     break
-                if deadline == math.inf:
-                    ready = wait([*running, asked_to_stop])
-                else:
-                    ready = wait(list(running), max(0.0, deadline - time.monotonic()))
-                    late = not ready
+                ready = wait(list(running), LOOK_S)
+                late = time.monotonic() > deadline
                 for receiver, (cell, process, _) in list(running.items()):
                     if receiver not in ready and not late:
                         continue
                     message: claims.Progress | str | End | VitinitError | None = None
-                    if not late:
+                    if receiver in ready:
                         with suppress(EOFError, OSError):  # its process died, maybe in the middle of a message
                             message = receiver.recv()
                     if isinstance(message, claims.Progress | str):
                         display.event(cell.run_id, message)
                         continue
-                    process.join(0 if late else END_S)
+                    process.join(END_S if receiver in ready else 0)
                     process.kill()
                     process.join()
                     receiver.close()
@@ -274,7 +271,7 @@ def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, No
                     if isinstance(message, VitinitError):
                         # the results folder cannot be written: what runs may end, nothing more is started
                         trouble, message = message, Unfinished(cell.run_id, "stopped", str(message))
-                    elif late:
+                    elif receiver not in ready:
                         why = "killed before it had saved; its last checkpoint counts"
                         message = Unfinished(cell.run_id, "stopped", why)
                     elif isinstance(message, Unfinished) and stop.reason:  # it was sent SIGTERM, whatever came here

@@ -22,7 +22,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations import registry as augmentations
-from vitinit.benchmark.augmentations.operations.image_operations import fill_color, sent
+from vitinit.benchmark.augmentations.operations.image_operations import crop, fill_color, replace_, sent
 from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS
@@ -32,7 +32,7 @@ from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.mixing import crop_and_flip, erase, joined, mix, parted, random_sides
+from vitinit.runners.augmentation.mixing import erase, joined, mix, parted, random_sides
 from vitinit.runners.training.distributed import ALONE, World
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -239,7 +239,17 @@ class Loader(ABC):
 
     def crop_and_flip(self, images_BCHW: Tensor, epoch: int, step: int) -> Tensor:
         """The first part of augmentation. Draws are of batches: each process draws for the whole of it."""
-        return crop_and_flip(images_BCHW, self.recipe, stream(self.seed, "augment", epoch, step), self.part)
+        recipe, generator = self.recipe, stream(self.seed, "augment", epoch, step)
+        if recipe.crop_padding:
+            offsets_2B = torch.randint(2 * recipe.crop_padding + 1, (2, recipe.batch_size), generator=generator)
+            images_BCHW = crop(images_BCHW, recipe.crop_padding, *sent(offsets_2B[:, self.part], self.device))
+        if recipe.hflip:
+            flipped_B = torch.rand(recipe.batch_size, generator=generator) < recipe.hflip
+            places = sent(flipped_B[self.part].nonzero()[:, 0], self.device)
+            flipped_NCHW = images_BCHW.index_select(0, places).flip(-1)
+            images_BCHW = images_BCHW.clone(memory_format=torch.contiguous_format)
+            replace_(images_BCHW, places, flipped_NCHW)
+        return images_BCHW
 
     def drawn(
         self, stream: str, augmentation: augmentations.Augmentation, numbers_B: Tensor, epoch: int, step: int

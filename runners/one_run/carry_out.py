@@ -89,7 +89,7 @@ def carry_out(
         claim.note(shareable(line))
         on_event(line)
 
-    tracking = Tracking(cell, setting, report)
+    tracking = Tracking(cell, setting, report, dict.fromkeys(setting.track))
     end: End
     try:
         with claims.held(folder, stop, setting.code.get("source", "")) as claim:
@@ -267,10 +267,7 @@ def train_to_end(
 
     between_steps()
     evaluate_on, how = cell.spec.dataset.evaluate_on, this.execution
-    train(
-        training, this.loader, cell.spec.seed, evaluate_on, epoch_ended, between_steps, world, how.micro_batch,
-        how.compiled,
-    )  # fmt: skip
+    train(training, this.loader, evaluate_on, epoch_ended, between_steps, world, how.micro_batch, how.compiled)
     return this.record() if checkpoints else None
 
 
@@ -495,7 +492,7 @@ def measured_seconds(cell: Cell, setting: Setting) -> float:
             raise Stopped
 
     with suppress(Stopped):
-        train(run.training, run.loader, cell.spec.seed, between_steps=between_steps)
+        train(run.training, run.loader, between_steps=between_steps)
     recipe, held_out = cell.spec.recipe, len(run.data.held_out.labels)
     # a step without backward pass takes about a third
     evaluation = len(recipe.evaluated_epochs) * held_out / recipe.batch_size / 3

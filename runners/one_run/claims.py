@@ -64,6 +64,8 @@ class Owner(Frozen):
     """Start of the process, in clock ticks since the kernel's."""
     job: Annotated[str, Field(pattern=r"^\d[\d_]*$")] | None = None
     """The job of a cluster that it belongs to."""
+    job_name: str = ""
+    """A cluster that was set up anew counts its jobs from 1 again: the name tells whether it is the same job."""
     source: str = ""
     """Hash of the code that it runs."""
     token: str = ""
@@ -275,6 +277,7 @@ def take(folder: Path, source: str = "") -> Claim:
         pid=os.getpid(),
         born=_born(os.getpid()) or 0,
         job=slurm_jobs.current(),
+        job_name=os.environ.get("SLURM_JOB_NAME", ""),
         source=source,
         token=uuid.uuid4().hex,
     )

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Literal
 
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.metrics.registry import AVERAGED
-from vitinit.benchmark.records.export import flatten
 from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, RunRecord
+from vitinit.benchmark.settings import flatten
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, plain
 from vitinit.initializers.plugins import Registry, concrete
@@ -79,18 +79,16 @@ def checked(names: Iterable[str]) -> tuple[str, ...]:
     return pinned
 
 
+@dataclass
 class Tracking:
-    """Trackers that `setting.track` names; each is opened at the first epoch of a session.
+    """Trackers of a run."""
 
-    Args:
-        cell: the run.
-        setting: where its records go.
-        report: told, in one line, that a tracker has failed.
-    """
-
-    def __init__(self, cell: Cell, setting: Setting, report: Callable[[str], None]) -> None:
-        self.cell, self.setting, self.report = cell, setting, report
-        self.trackers: dict[str, Tracker | None] = dict.fromkeys(setting.track)
+    cell: Cell
+    setting: Setting
+    report: Callable[[str], None]
+    """Told, in one line, that a tracker has failed."""
+    trackers: dict[str, Tracker | None]
+    """By name; each is opened at the first epoch of a session."""
 
     def epoch(self, row: EpochRow, probe: Probe | None) -> None:
         """Write an epoch, and the probe after it."""

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -116,7 +116,6 @@ class Training:
 def train(
     training: Training,
     loader: Loader,
-    seed: int,
     evaluate_on: Literal["test", "val"] = "test",
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
     between_steps: Callable[[], None] = lambda: None,
@@ -131,7 +130,6 @@ def train(
     Args:
         training: where to begin, the same in all processes; changed in place, and the same in all after every step.
         loader: the images, this process's part of each batch.
-        seed: of the run.
         evaluate_on: what the held-out images are.
         on_epoch: told about every finished epoch.
         between_steps: called wherever `training.state_dict()` may be saved, equally often in all processes; what it
@@ -154,7 +152,7 @@ def train(
             model.train()
             for batch in loader.train(epoch, training.step):
                 training.scheduler.step_update(training.total_steps)
-                update(training, parallel, batch, seed, world, micro_batch)
+                update(training, parallel, batch, loader.seed, world, micro_batch)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             losses = {"training": float(training.loss_sum) / loader.steps}
@@ -171,7 +169,7 @@ def train(
                 scores["metrics"] = {name: value for name, value in metrics.items() if name not in fields}
                 scores["headline"] = loader.metric if loader.metric in scores["metrics"] else None
                 if training.ema:
-                    averaged = evaluate(training.ema.module, *how).metrics
+                    averaged, _ = evaluate(training.ema.module, *how)
                     losses["averaged weights"] = averaged["loss"]
                     scores |= {"ema_loss": averaged["loss"], "ema_score": averaged[loader.metric]}
             for name, loss in losses.items():
@@ -274,15 +272,6 @@ def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     return summed / targets.numel()
 
 
-class Scored(NamedTuple):
-    """Scores on all held-out images."""
-
-    metrics: dict[str, float]
-    """By name, the loss among them."""
-    correct: str | None = None
-    """Images that are classified correctly, as `RunRecord.correct` has them; None of masks."""
-
-
 class Scores:
     """All metrics of held-out images, batch by batch.
 
@@ -309,16 +298,16 @@ class Scores:
         for sums, metric in zip(self.sums, self.metrics, strict=True):
             sums += metric.sums(logits, targets)
 
-    def over(self, world: World) -> Scored:
-        """Return the metrics of all images of all processes."""
+    def over(self, world: World) -> tuple[dict[str, float], str | None]:
+        """Return what `evaluate` does, of all images of all processes."""
         all_sums = world.sum(torch.cat(self.sums)).cpu().split([len(sums) for sums in self.sums])
         values: dict[str, float] = {}
         for sums, metric in zip(all_sums, self.metrics, strict=True):
             values |= metric.values(sums)
         if self.dense:
-            return Scored(values)
+            return values, None
         images = np.concatenate(world.gather(torch.cat(self.correct).cpu().numpy()))  # parts are in order of rank
-        return Scored(values, base64.b64encode(np.packbits(images).tobytes()).decode())
+        return values, base64.b64encode(np.packbits(images).tobytes()).decode()
 
 
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:
@@ -352,8 +341,21 @@ def evaluate(
     world: World = ALONE,
     micro_batch: int | None = None,
     last: bool = True,
-) -> Scored:
-    """Compute the metrics of all held-out images of all processes; `last`: after the last epoch."""
+) -> tuple[dict[str, float], str | None]:
+    """Compute the metrics of all held-out images of all processes by name, the loss among them.
+
+    Args:
+        model: left in evaluation mode.
+        loader: has the images.
+        recipe: of the run.
+        between_batches: called equally often in all processes.
+        world: the processes.
+        micro_batch: see `train`.
+        last: after the last epoch.
+
+    Returns:
+        And the images that are classified correctly, as `RunRecord.correct` has them; None of masks.
+    """
     model.eval()
     scores = Scores(loader.device, loader.classes, loader.dense, last)
     for batch in world.in_step(loader.held_out()):

@@ -63,7 +63,7 @@ def loaders():
 def trained(model, how, steps, compile=False, **told):
     loader = make_loader(random_data(how.batch_size * steps, 32), how, 0, DEVICE)
     training = Training(build_model(resolve_model(model), 10).to(DEVICE), how, loader.steps, DEVICE)
-    train(training, loader, 0, compile=compile, **told)
+    train(training, loader, compile=compile, **told)
     return training.history[-1].images_per_s
 
 

@@ -21,7 +21,7 @@ from vitinit.benchmark.augmentations.operations import image_operations
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.mixing import crop_and_flip, erase, mix
+from vitinit.runners.augmentation.mixing import erase, mix
 from vitinit.runners.loaders.base import make_loader
 
 CPU = torch.device("cpu")
@@ -99,13 +99,14 @@ def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(photograph
     data = Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", 32)
     torch.set_num_threads(threads)
     settings = recipe(rand_augment=PAPERS, crop_padding=2, hflip=0.5)
-    shown = list(make_loader(data, settings, 3, torch.device(device)).train(1, first_step=1))
+    loader = make_loader(data, settings, 3, torch.device(device))
+    shown = list(loader.train(1, first_step=1))
     order = torch.randperm(144, generator=stream(3, "order", 1))
     assert torch.get_num_threads() == threads
     assert len(shown) == 2
     for step, (images, labels) in enumerate(shown, 1):
         numbers = order[48 * step : 48 * (step + 1)]
-        moved = crop_and_flip(data.train.images[numbers], settings, stream(3, "augment", 1, step))
+        moved = loader.crop_and_flip(data.train.images[numbers].to(device), 1, step).cpu()
         expected = by_timm(PAPERS, moved, derive(3, "randaugment", 1, step))
         mean, std = (torch.tensor(values)[:, None, None] for values in (MEAN, data.std))
         assert torch.equal(labels.cpu(), data.train.labels[numbers])

@@ -230,13 +230,11 @@ def cells():
     return grid.load("smoke").cells
 
 
-def hand_out(root, digits, runs=(), *job_ids):
+def hand_out(root, digits, runs=()):
     """Leave what the submission of jobs leaves; they are called study-DIGITS."""
     folder = root / f"study/jobs/20260101-000000-{digits}"
     folder.mkdir(parents=True)
     (folder / RUNS).write_text(json.dumps(runs))
-    for job_id in job_ids:
-        (folder / f"{job_id}_submitted.pkl").touch()
     return folder
 
 
@@ -303,7 +301,7 @@ def setting_of(root):
 def claimed(folder, job_id):
     """Claim a run as a job of another node."""
     folder.mkdir(parents=True)
-    owner = claims.Owner(host="node1", machine="another", pid=1, job=job_id)
+    owner = claims.Owner(host="node1", machine="another", pid=1, job=job_id, job_name="study-aaaaaa")
     (folder / "claim-1.json").write_text(owner.model_dump_json())
 
 
@@ -315,7 +313,7 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
         return cluster.wanted(replace(todo, **fields), view_of(cells[:4], tmp_path), profile, None)
 
     assert (wanted(), wanted(slots=3)) == (3, 2)
-    submission = hand_out(tmp_path, "aaaaaa", ids, "7_0", "7_1")
+    submission = hand_out(tmp_path, "aaaaaa", ids)
     cluster_says(squeue="printf '7_0|PENDING||study-aaaaaa|Priority\n7_1|RUNNING|node1|study-aaaaaa|None\n'")
     assert wanted() == 1, "of three there are two"
     assert wanted(cells=tuple(cells[:2])) == 0, "those two will carry them out"
@@ -333,7 +331,7 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     claimed(setting_of(tmp_path).folder(run_id), "7_0")
     cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-aaaaaa'")
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
-    hand_out(tmp_path, "aaaaaa", [run_id], "7_0")
+    hand_out(tmp_path, "aaaaaa", [run_id])
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
     cluster.bury(view_of(cells, tmp_path), setting_of(tmp_path))
     assert claims.live(setting_of(tmp_path).folder(run_id)) is None, "whoever comes may take it at once"

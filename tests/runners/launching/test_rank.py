@@ -73,7 +73,7 @@ def test_an_edited_method_or_base_is_another_study(method, base, tmp_path, quick
     studies, text = [], MINE + BASE
     for edited in (text, text, text.replace("0.5", "0.6")):
         file.write_text(edited)
-        studies.append(quick(method, base).grid)
+        studies.append(quick(method, base)[0])
     assert studies[0] == studies[1] != studies[2]
     loaded = grid.load(str(studies[0]))
     row = loaded.layout.rows[1]
@@ -85,7 +85,7 @@ def test_an_edited_method_or_base_is_another_study(method, base, tmp_path, quick
 
 def test_the_base_is_that_of_all_rows(tmp_path, quick):
     plain, named = (
-        [cell.spec for cell in grid.load(str(quick("mimetic", base).grid), [0]).cells]
+        [cell.spec for cell in grid.load(str(quick("mimetic", base)[0]), [0]).cells]
         for base in (None, "{name: trunc_normal, std: 0.1}")
     )
     assert [spec.base.name for spec in plain] == ["kaiming_uniform"] * 3
@@ -133,7 +133,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, monkeypatch):
 
 
 def test_a_method_without_a_pattern_has_no_placebo(quick):
-    ranked = quick("zero_branch")
-    assert "stays as it is when it is rotated, which would be no control" in ranked.useless
-    content = yaml.safe_load(ranked.grid.read_bytes())
+    written, _, _, useless = quick("zero_branch")
+    assert "stays as it is when it is rotated, which would be no control" in useless
+    content = yaml.safe_load(written.read_bytes())
     assert (len(content["rows"]), len(content["contrasts"])) == (2, 1)

@@ -53,7 +53,7 @@ def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL):
 def fitted(micro_batch, dtype, world=ALONE):
     """Weights and their average, curves and correct test images of a whole training."""
     training, loader = begun(world, dtype=dtype)
-    train.train(training, loader, 0, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
+    train.train(training, loader, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
     rows = [(row.train_loss, row.test_loss, row.test_top1, row.ema_loss, row.ema_score) for row in training.history]
     states = training.model.state_dict(), training.ema.module.state_dict()
     return torch.cat([tensor.flatten() for state in states for tensor in state.values()]), rows, training.correct
@@ -104,7 +104,7 @@ def stopped_and_taken_up_again(world):
     """Stop a training after three steps and resume it; return True if it ends with the bits of one that was not."""
     big = MODEL.model_copy(update={"width": 96})  # more than one bucket of gradients
     whole, loader = begun(world, model=big)
-    train.train(whole, loader, 0, world=world)
+    train.train(whole, loader, world=world)
     first, loader = begun(world, model=big)
 
     def stop():
@@ -112,10 +112,10 @@ def stopped_and_taken_up_again(world):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train.train(first, loader, 0, between_steps=stop, world=world)
+        train.train(first, loader, between_steps=stop, world=world)
     second, _ = begun(world, seed=7, model=big)
     second.load_state_dict(first.state_dict())
-    train.train(second, loader, 0, world=world)
+    train.train(second, loader, world=world)
     expected, found = whole.model.state_dict(), second.model.state_dict()
     return all(torch.equal(expected[name], tensor) for name, tensor in found.items())
 

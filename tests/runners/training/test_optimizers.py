@@ -55,7 +55,7 @@ def test_losses_are_those_of_a_loop_by_hand(optimizer, spec):
     data = Data(images, images, ("a", "b"), (0.5,) * 3, (0.25,) * 3, "", 8)
     loader = ResidentLoader(data, settings, 0, CPU)
     training = Training(model(spec), settings, loader.steps, CPU)
-    train(training, loader, 0)
+    train(training, loader)
 
     by_hand = model(spec).train()
     named = dict(optimizer) if isinstance(optimizer, dict) else {"name": optimizer}

@@ -65,14 +65,14 @@ def initialised(seed=0, method=None, model=MODEL):
 def run(data, settings, **kwargs):
     loader = ResidentLoader(data, settings, 0, CPU)
     training = Training(initialised(**kwargs), settings, loader.steps, CPU)
-    train(training, loader, 0)
+    train(training, loader)
     return training
 
 
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
-    metrics = evaluate(model, loader, recipe()).metrics
+    metrics = evaluate(model, loader, recipe())[0]
     loss, top1 = metrics["loss"], metrics["top1"]
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
@@ -88,7 +88,7 @@ def test_a_loss_that_is_no_number_is_an_error(data):
     loader = ResidentLoader(data, settings, 0, CPU)
     training = Training(initialised(), settings, loader.steps, CPU)
     with pytest.raises(Diverged, match="epoch 1: averaged weights loss nan"):
-        train(training, loader, 0, between_steps=lambda: training.ema.module.head.bias.data.fill_(math.nan))
+        train(training, loader, between_steps=lambda: training.ema.module.head.bias.data.fill_(math.nan))
 
 
 @pytest.mark.parametrize("method", ["conv_filters", None])
@@ -128,10 +128,10 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
                 expected[name] = 0.7 * expected[name] + 0.3 * value.double() if name in expected else value.double()
 
     seen = [0]
-    train(training, loader, 0, between_steps=after_a_step)
+    train(training, loader, between_steps=after_a_step)
     for name, value in training.ema.module.state_dict().items():
         torch.testing.assert_close(value.double(), expected[name], rtol=0, atol=1e-6)
-    scores = evaluate(training.ema.module, loader, settings).metrics
+    scores = evaluate(training.ema.module, loader, settings)[0]
     assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (scores["loss"], scores["top1"])
     assert scores["loss"] != training.history[-1].test_loss
     plain = run(data, recipe(epochs=2)).history
@@ -202,8 +202,8 @@ def test_scores_are_those_of_all_pixels_that_count():
     scores = Scores(CPU, 4, dense=True)
     for batch in (slice(0, 5), slice(5, 15)):
         scores.add(logits_BSSK[batch], masks[batch])
-    counted, scored = masks != IGNORED, scores.over(ALONE)
+    counted, (scored, correct) = masks != IGNORED, scores.over(ALONE)
     truth, logits = masks[counted].long(), logits_BSSK[counted]
     miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
-    assert scored.metrics == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
-    assert scored.correct is None
+    assert scored == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
+    assert correct is None
