@@ -112,11 +112,13 @@ def _no_initializer_of_another_test():
 
 @pytest.fixture(scope="session", autouse=True)
 def _a_gpu_may_be_passed_over():
-    """Tests run on the CPU of a machine whose driver torch cannot use."""
-
+    """Tests run on the CPU of a machine whose driver torch cannot use; what they write need not outlive the machine."""
     from vitinit.runners.basics import environment
 
     environment.NVIDIA_GPU = "/dev/no-gpu"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 def shared_folder(tmp_path_factory):

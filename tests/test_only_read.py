@@ -10,7 +10,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.analysis.synthetic_records import several
-from tests.processes import call
 from vitinit.benchmark.records.store import Layout, Store
 
 WATCHED = """
@@ -58,7 +57,7 @@ EVIL = """{% extends "study.md.j2" %}{% block answer %}
 ODD = "=cmd|' /C calc'!A0 <script>alert(1)</script>\x1b]0;owned\x07\u202e"
 
 
-def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path):
+def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path, vitinit):
     root, outside = tmp_path / "results/local", tmp_path / "precious"
     several(root, {"Kaiming uniform": [40.0, 41.0, 42.0]})
     several(root, {"Mimetic": [45.0, 46.1, 46.9]}, label=ODD, environment={"commit": "<script src", "dirty": False})
@@ -76,7 +75,7 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a.json").write_text("{}")
     (root / "everything").symlink_to(tmp_path / "elsewhere")
-    call("plan", "smoke", cwd=tmp_path)  # what takes torch, which has caches too, is kept
+    vitinit("plan", "smoke")  # what takes torch, which has caches too, is kept
     python = [sys.executable, "-c", WATCHED, run]
     done = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     print(done.stdout, done.stderr)

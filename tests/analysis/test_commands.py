@@ -101,7 +101,7 @@ def test_a_terminal_that_lacks_characters(tmp_path, monkeypatch, name):
     monkeypatch.setattr(sys, "stderr", terminal)
     module, study = {**COMMANDS, "choose": choose, "standing": standing}[name], ["small"] * (name not in COMMANDS)
     assert module.main(["--help"]) == 0
-    more = ["--gain"] if name == "tables" else []
+    more = {"tables": ["--gain"], "figures": ["--figure", "accuracy"]}.get(name, [])
     assert module.main([*study, "--results", str(records), *more]) == (0 if name in COMMANDS else 2)
     if name == "tables":
         said = terminal.buffer.getvalue().decode("ascii")

@@ -26,6 +26,7 @@ def test_union_of_folders_the_first_wins(tmp_path):
         done("Trunc normal", (3.0,)),
         done("Imp.-3", (4.0,)),
         skipped("Imp.-5"),
+        skipped("Imp.-5", seed=1),
         failed("ConViT"),
     )
     study = load([first, second])
@@ -34,7 +35,7 @@ def test_union_of_folders_the_first_wins(tmp_path):
         "Trunc normal": 3.0,
         "Imp.-3": 4.0,
     }
-    there = f"3 finished, 1 failed, 1 skipped, in {first}/small, {second}/small"
+    there = f"3 finished, 1 failed, 2 skipped, in {first}/small, {second}/small"
     assert study.note("read") == [f"Study small: {there}"], "a finished run hides its failure"
 
 

@@ -22,10 +22,11 @@ def spec_of(dataset, path):
     return DatasetSpec(name=dataset.name, path=str(path) if dataset.name in WITH_PATH else None)
 
 
-ONE_OF_A_KIND = [name for name in NAMES if not registry.get(name).streamed and name != "hf"]
+DRAWN = pytest.param("pathfinder-easy", marks=pytest.mark.long)  # drawing it takes eight seconds
+READ = [name for name in NAMES if not registry.get(name).streamed and name not in ("hf", "pathfinder-easy")]
 
 
-@pytest.fixture(scope="module", params=ONE_OF_A_KIND)
+@pytest.fixture(scope="module", params=[*READ, DRAWN])
 def here(request, tmp_path_factory):
     """A dataset that is here: its spec, the data folder, and the whole of it."""
     path = tmp_path_factory.mktemp("images")

@@ -257,7 +257,9 @@ def test_a_mask_is_loaded_at_its_size_and_at_others_the_nearest_pixels_class():
         assert source.sized(side).shape == (4, 3, side, side)
 
 
-@pytest.mark.parametrize("study", ["small", "segmentation-small", "long-range-small"])
+@pytest.mark.parametrize(
+    "study", ["small", "segmentation-small", pytest.param("long-range-small", marks=pytest.mark.long)]
+)
 def test_images_are_those_of_committed_records_whatever_the_global_generator(study):
     done = Store(REFERENCE).read(study).done.values()
     record = next(run for run in done if run.spec.dataset.name != "cifar10" and not run.spec.dataset.train_size)

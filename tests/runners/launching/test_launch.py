@@ -174,6 +174,7 @@ class Hangs(Initializer):
 '''
 
 
+@pytest.mark.long
 def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(setting, tmp_path, monkeypatch):
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -206,6 +207,7 @@ def _terminated(how):
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "why"),
     [
