@@ -18,7 +18,7 @@ from vitinit.benchmark.contrasts import Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import Contents, Layout, Store
-from vitinit.benchmark.settings import columns
+from vitinit.benchmark.settings import column_names, columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, unknown_name
@@ -89,12 +89,8 @@ class Study:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """Name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`.
-
-        A dataset of a folder has the folder's name, with as much of its path as tells it from others.
-        """
-        specs = {column: self.examples[None, column].dataset for column in self.columns}
-        return dict(zip(specs, template("columns.txt.j2", specs=specs).splitlines(), strict=True))
+        """Name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`."""
+        return column_names({column: self.examples[None, column].dataset for column in self.columns})
 
     @cached_property
     def heads(self) -> tuple[str, dict[str, str]]:

@@ -7,10 +7,12 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from vitinit.benchmark.spec import RunSpec
+from vitinit.benchmark.spec import DatasetSpec, RunSpec
 
 TELLING = [f"model.{name}" for name in ("width", "heads", "kernel_size", "python", "timm")]
 """Fields that name a setting best, where several would do."""
+PAPERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "svhn": "SVHN", "imagenet": "ImageNet"}
+"""Names that papers have for datasets."""
 Fields = dict[str, str]
 Key = TypeVar("Key")
 
@@ -37,6 +39,33 @@ def columns(runs: Mapping[Key, tuple[str, RunSpec]], counted: Collection[Key]) -
             suffix = ", ".join(f"{short(field)} {fields[field]}" for field in chosen if field in fields)
             labels[run_id] = f"{label} ({suffix})" if suffix else label
     return labels
+
+
+def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
+    """Return the name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`.
+
+    A dataset of a folder has the folder's name, with as much of its path as tells it from others.
+
+    Args:
+        datasets: By the labels that `columns` gives.
+    """
+    paths = {f"/{dataset.path.rstrip('/')}" for dataset in datasets.values() if dataset.path}
+    result = {}
+    for column, dataset in datasets.items():
+        name, steps = PAPERS.get(dataset.name, dataset.name), (dataset.path or "").rstrip("/").split("/")
+        for depth in range(len(steps), 0, -1) if dataset.path else ():
+            end = "/".join(steps[-depth:])
+            if sum(path.endswith(f"/{end}") for path in paths) == 1:
+                name = end
+        details = [
+            f"{dataset.train_size:,} images" if dataset.train_size else "",
+            f"{dataset.val_size:,} held out" if dataset.val_size else "",
+            "redrawn" if dataset.train_draw == "seed" else "",
+            "validation" if dataset.evaluate_on == "val" else "",
+            column.removeprefix(dataset.label).strip(" ()").replace("_", " "),
+        ]
+        result[column] = f"{name} ({', '.join(filter(None, details))})" if any(details) else name
+    return result
 
 
 def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vitinit.initializers.attention import evaluated
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import MEANT, Meant, fingerprint, fingerprints, named_tensors, scratch
@@ -95,10 +95,10 @@ class Check:
 
     def __str__(self) -> str:
         """Return the page: verdict, images and loss, warnings."""
-        keys = ", ".join(finding.key for finding in self.findings)
+        warnings, keys = count(len(self.findings), "warning"), ", ".join(finding.key for finding in self.findings)
         return "\n".join(
             [
-                f"{self.model}: {f'{len(self.findings)} warnings: {keys}' if keys else 'sound at the start'}",
+                f"{self.model}: {f'{warnings}: {keys}' if keys else 'sound at the start'}",
                 f"{self.images}: loss {self.loss:.3f}, ln {self.classes} = {math.log(self.classes):.3f}.",
                 *(f"{line.key}: {line.where}: {line.what}; usually helps: {line.mend}" for line in self.findings),
             ]

@@ -120,7 +120,7 @@ def test_it_shows_its_table_and_figures(study):
     assert f"{mean:.1f}" in str(study.table())
     assert study._repr_html_() == html
     figure = study.plot()
-    assert figure.axes["digits[100]"] in figure.figure.axes
+    assert figure.axes["digits (100 images)"] in figure.figure.axes
     assert figure._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(VitinitError, match="did you mean 'accuracy'"):
         study.plot("accuracies")

@@ -53,7 +53,7 @@ class Panels:
 
     figure: Figure
     axes: dict[Any, Axes]
-    """By the name of the panel."""
+    """By the name of the panel: of a dataset that of tables, of a row its label."""
     data: pd.DataFrame
     across: int
     """Number of panels side by side."""
@@ -264,6 +264,7 @@ def finish(
             plain(scale.ax.yaxis)
     else:
         grid.align()
+    grid.axes = {study.names.get(name, name): axes for name, axes in grid.axes.items()}
     return grid
 
 

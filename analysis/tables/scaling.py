@@ -91,7 +91,7 @@ def common_label(cells: Mapping[float, Key], axis: str) -> str:
 
 @TABLES.add("_scaling", lambda study: scaling(study) is not None, place=9)
 def table(asked: Asked) -> Table:
-    """Return a line per initialisation, a column per value of the axis, and the slope of the gain."""
+    """Return a line per value of the axis and initialisation, and the slope of the gain."""
     study, axis_and_series = asked.study, scaling(asked.study)
     assert axis_and_series
     axis, series = axis_and_series
@@ -117,5 +117,11 @@ def table(asked: Asked) -> Table:
         *not_initialisation_alone(study, dict.fromkeys(pairs)),
         f"Settings and counts: table {study.name}.",
     ]
+    shown = {
+        (f"{column}: {row}", ""): cells[row, column]
+        for column in dict.fromkeys(column for _, column in cells)
+        for row in dict.fromkeys(row for row, _ in cells)
+        if cells[row, column].ours
+    }
     of = f"{subject(study)} by {axis}"
-    return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value")
+    return compose(asked, cells, of, notes, baselines=bases, gain="over the base at the same value", shown=shown)

@@ -27,7 +27,7 @@ from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import CLASSES, without_values
 from vitinit.benchmark.models.registry import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
-from vitinit.benchmark.settings import columns
+from vitinit.benchmark.settings import column_names, columns
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, InitializerSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
@@ -156,10 +156,12 @@ def _cells(firsts: list[tuple[Cell, list[int]]], seeds: list[int] | None, study:
     """The runs of all seeds; one that two blocks name is there once."""
     runs = {number: (cell.row, cell.spec) for number, (cell, _) in enumerate(firsts)}
     column = columns(runs, {number for number, (cell, _) in enumerate(firsts) if not cell.misfit})
+    shown = column_names({column[number]: cell.spec.dataset for number, (cell, _) in enumerate(firsts)})
     cells: dict[str, Cell] = {}
     for number, (first, seeds_of_block) in enumerate(firsts):
+        first = replace(first, column=column[number], name=shown[column[number]])
         for seed in seeds or seeds_of_block:
-            cell = replace(first, spec=first.spec.model_copy(update={"seed": seed}), column=column[number])
+            cell = replace(first, spec=first.spec.model_copy(update={"seed": seed}))
             other = cells.setdefault(cell.run_id, cell)
             if other.row != cell.row:
                 raise VitinitError(f"grid {study!r}, row {cell.row!r}: is the same run as row {other.row!r}")

@@ -106,6 +106,8 @@ class Cell:
     """Reason why the row's initialisers do not fit the model of its block; such a run is skipped."""
     column: str = ""
     """Settings that tell it from other runs of its row that are not repetitions (`benchmark.settings.columns`)."""
+    name: str = ""
+    """Name of its column for people (`benchmark.settings.column_names`)."""
     sources: dict[str, str] = field(default_factory=dict, compare=False)
     """The hash of the source file of each initialiser as it is here, by name."""
     remarks: Sequence[str] = field(default=(), compare=False)
@@ -118,8 +120,8 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Row and column, in which it and its repetitions at other seeds are alone."""
-        return self.row, self.column or self.spec.dataset.label
+        """Row and column, in which it and its repetitions at other seeds are alone; by their names for people."""
+        return self.row, self.name or self.spec.dataset.label
 
     def describe(self) -> str:
         """Row, column and seed, for people."""
@@ -138,10 +140,9 @@ class Grid:
     @property
     def layout(self) -> Layout:
         """Return the facts of the grid that are stored beside the records."""
-        rows, columns = ([*dict.fromkeys(names)] for names in zip(*(cell.place for cell in self.cells), strict=True))
         return Layout(
-            rows=rows,
-            columns=columns,
+            rows=list(dict.fromkeys(cell.row for cell in self.cells)),
+            columns=list(dict.fromkeys(cell.column for cell in self.cells)),
             title=self.title,
             runs={at_seed_0(cell.spec): cell.row for cell in self.cells},
             contrasts=self.registered.contrasts,

@@ -152,11 +152,11 @@ def run(
     keep_weights: Annotated[bool, option(KEEPING, "Keep final weights in weights/RUN_ID.pt.", "--keep-weights")] = (
         False
     ),
-    track: Annotated[list[str] | None, option(KEEPING, "Also tensorboard, wandb or file.py:NAME.", metavar="NAME")] = (
+    track: Annotated[list[str] | None, option(KEEPING, "Log to tensorboard, wandb, file.py:NAME.", metavar="NAME")] = (
         None
     ),
     measures: Annotated[
-        list[str] | None, option(KEEPING, "Also one of your own.", "--probe", "--metric", metavar="FILE.py:NAME")
+        list[str] | None, option(KEEPING, "Measure with your own, too.", "--probe", "--metric", metavar="FILE.py:NAME")
     ] = None,
     probes: Annotated[bool, option(KEEPING, "Measure attention during training. Default: on.")] = True,
     keep_maps: Annotated[bool, option(KEEPING, "Keep attention maps before and after training.", "--keep-maps")] = (
@@ -239,6 +239,10 @@ def rank(
     base: Annotated[
         str | None, typer.Option(help="Base under the method, written like METHOD. Default: kaiming_uniform.")
     ] = None,
+    placebo: Annotated[
+        str | None,
+        typer.Option(help="Your own control, written like METHOD. Default: its norms and singular values, no pattern."),
+    ] = None,
     data_dir: DataOption = None,
     results: ResultsOption = LOCAL,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run again what failed.")] = False,
@@ -249,7 +253,7 @@ def rank(
     look. Exit code 1: a run has failed.
     """
     folder = data_folder(data_dir)
-    written, plan, seconds, useless = prepare(method, tier, base, results, folder)
+    written, plan, seconds, useless = prepare(method, tier, base, results, folder, placebo)
     study, answer = written.stem, 0
     if useless:
         console.print(f"without a placebo: {useless}", style="yellow")
@@ -293,7 +297,9 @@ def named(text: str, what: str = "METHOD") -> dict[str, Any]:
     return {**fields, "name": str(Path.cwd() / name) if plugins.in_a_file(name) else name}
 
 
-def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -> tuple[Path, Looks, float, str]:
+def prepare(
+    text: str, tier: str, base: str | None, results: Path, data: Path, placebo: str | None = None
+) -> tuple[Path, Looks, float, str]:
     """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
     The study is named after the method and a hash of its runs and of the files of its initialisers: an edited method is
@@ -305,6 +311,7 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
         base: The base; None: kaiming_uniform.
         results: Where grid and records go.
         data: Where datasets lie.
+        placebo: A control of one's own; None: the method's own placebo, if it can have one.
 
     Returns:
         The grid, written where the results are, whose stem is the study; its plan, with the looks of before; about how
@@ -320,13 +327,15 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     row = str(method["name"]).rpartition(":")[2]
     base_row, base_alone = f"{row}'s base", {"base": below}
     rows = {base_row: base_alone, row: {**base_alone, "method": method}}
-    placebo = {f"{row}, placebo": {**base_alone, "method": {"name": "placebo", "of": method, "keep": "spectrum"}}}
+    control = named(placebo, "--placebo") if placebo else {"name": "placebo", "of": method, "keep": "spectrum"}
+    control_row = f"{row}, placebo"
 
     def grid_of(rows: dict[str, Any]) -> dict[str, Any]:
         return {
             "title": f"{row} under the standard protocol, version 1, tier {tier}",
             "contrasts": [[row, other] for other in rows if other != row],
             "analysis": {"test": "none"},  # its looks test, and nothing else
+            "placebos": {control_row: row} if placebo and control_row in rows else {},
             "rows": rows,
             "blocks": [{**mapping(shipped.read_bytes(), shipped)["blocks"][0], "seeds": plan.seeds}],
         }
@@ -341,11 +350,13 @@ def prepare(text: str, tier: str, base: str | None, results: Path, data: Path) -
     if reason := unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
     try:
-        whole = grid_of({**rows, **placebo})
+        whole = grid_of({**rows, control_row: {**base_alone, "method": control}})
         beside = _draft(whole)
         seconds = measured_seconds(beside[2], setting)
         content, cells = whole, beside
     except VitinitError as error:
+        if placebo:
+            raise
         useless = str(error)
         seconds = measured_seconds(cells[1], setting)  # where the method itself fails, that is the error
     digest = hashlib.sha256(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
 from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
 
@@ -75,7 +77,7 @@ def foreign(record: Outcome) -> list[str]:
     return [name for name in names if ":" in name.removesuffix(":")]
 
 
-def check_trusted(record: RunRecord, trust: bool, how: str = "--trust") -> None:
+def check_trusted(record: RunRecord, trust: bool, how: str = "--yes") -> None:
     """Refuse a record that names code or data elsewhere, unless it is trusted.
 
     Raises:
@@ -95,13 +97,13 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     lines = [f"also recorded as {other.status}: {other_path}" for other_path, other in others]
     last: list[str] = []
     if isinstance(record, RunRecord):
-        epoch, best = record.best
+        (epoch, best), dataset = record.best, column_names({"": record.spec.dataset})[""]
         lines.append(
-            f"{record.row}, {record.spec.dataset.label}, seed {record.spec.seed}: {record.last.scored(2)} after the "
+            f"{record.row}, {dataset}, seed {record.spec.seed}: {record.last.scored(2)} after the "
             f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
         where = "" if path.parents[1] == LOCAL else f" --results {shlex.quote(str(path.parents[1]))}"
-        last = [f"repeat it: vitinit reproduce {record.run_id}{where}{' --trust' if foreign(record) else ''}"]
+        last = [f"repeat it: vitinit reproduce {record.run_id}{where}{' --yes' if foreign(record) else ''}"]
     elif isinstance(record, FailureRecord):
         last = record.traceback.splitlines()
     lines.append(f"file, with every epoch: {path}")
@@ -121,8 +123,8 @@ def reproduce(
         Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the device that the run was recorded on.")
     ] = "auto",
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
-    trust: Annotated[
-        bool, typer.Option("--trust", help="Use code, and data elsewhere, that the record names.")
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Use code, and data elsewhere, that the record names, and do not ask.")
     ] = False,
     data_dir: DataOption = None,
 ) -> None:
@@ -138,7 +140,9 @@ def reproduce(
     from vitinit.runners.launching.watch import Display
     from vitinit.runners.one_run import reproduce as repetition
 
-    check_trusted(then, trust)
+    if not yes and sys.stdin.isatty() and (names := foreign(then)):
+        yes = typer.confirm(f"run {then.run_id} executes, fetches or reads {', '.join(map(plain, names))}. Go on?")
+    check_trusted(then, yes)
     execution = repetition.execution(then, device)
     console.print(f"repeating {path} on {execution.device}; its record goes to {out / then.study}", soft_wrap=True)
     try:

@@ -9,7 +9,6 @@ launcher. Imports torch only where a GPU computes.
 import fnmatch
 import json
 import os
-import re
 import time
 import unicodedata
 from collections import Counter, defaultdict
@@ -32,7 +31,7 @@ from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.schema import Cell, Grid, seeds_of
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
 from vitinit.benchmark.records.store import Contents, Store
-from vitinit.benchmark.settings import named_fields, short
+from vitinit.benchmark.settings import column_names, named_fields, short
 from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors, plain, printable, unknown_name
@@ -83,14 +82,15 @@ def matches(cell: Cell, condition: str) -> bool:
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
     value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
-    name = value.partition("[")[0]
-    if key == "dataset" and pattern in (name, re.split("[:/]", name)[-1]):  # at any size, a folder by its name
-        return True
+    names = [value]
+    if key == "dataset":  # in a grid's words too, and at any size
+        label = cell.spec.dataset.label.lower()
+        names += [label, label.partition("[")[0], value.partition(" (")[0]]
     with suppress(ValueError):
         if key != "id":
             return float(value) == float(pattern)
     plain_brackets = pattern.replace("[", "[[]")  # such as those of "cifar10[5000]"
-    return fnmatch.fnmatchcase(value, pattern) or fnmatch.fnmatchcase(value, plain_brackets)
+    return any(fnmatch.fnmatchcase(name, text) for name in names for text in (pattern, plain_brackets))
 
 
 KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
@@ -100,7 +100,8 @@ KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
 def _values(cell: Cell) -> dict[str, str]:
     spec = cell.spec
     method = spec.method.name if spec.method else "none"
-    named = cell.row, spec.dataset.label, spec.base.name, method, spec.model.arch, str(spec.seed), cell.run_id
+    dataset = column_names({"": spec.dataset})[""]
+    named = cell.row, dataset, spec.base.name, method, spec.model.arch, str(spec.seed), cell.run_id
     return {**named_fields(spec), **dict(zip(KEYS, named, strict=True))}
 
 
@@ -266,15 +267,22 @@ RATES = "name epochs lr min_lr warmup_epochs warmup_lr weight_decay betas eps la
 
 
 def print_plan(view: View) -> None:
-    """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits."""
-    digits = 8 if console.room else 16
+    """The counts, a line for each run, and what needs a sentence; on a terminal a run_id by its first digits.
+
+    A dataset that all runs share is named once.
+    """
+    digits, heads = 8 if console.room else 16, ["row", "dataset", "seed", "epochs", "state", "run"]
     rows = [
-        (*cell.place, str(cell.spec.seed), str(cell.spec.recipe.epochs), state, cell.run_id[:digits])
+        [*cell.place, str(cell.spec.seed), str(cell.spec.recipe.epochs), state, cell.run_id[:digits]]
         for cell, state, _ in view.planned
     ]
     console.print(view.grid.title)
     console.print(counts(view))
-    print_table(("row", "dataset", "seed", "epochs", "state", "run"), rows, right=("seed", "epochs"))
+    if len({row[1] for row in rows}) == 1:
+        console.print(f"dataset: {rows[0][1]}")
+        for texts in (heads, *rows):
+            del texts[1]
+    print_table(heads, rows, right=("seed", "epochs"))
     for line in (*details(view), *on_folders(view)):
         console.print(line)
 
@@ -304,7 +312,8 @@ def details(view: View) -> list[str]:
         lines += [f"{state} {count(number, 'run')}: {reason}" for reason, number in common]
     for cell, state, reason in view.planned:
         if state == "skip":
-            lines.append(f"skip {', '.join(cell.place) if cell.misfit else cell.spec.dataset.label}: {reason}")
+            where = ", ".join(cell.place) if cell.misfit else _values(cell)["dataset"]
+            lines.append(f"skip {where}: {reason}")
     changed = Counter(
         name
         for cell in view.cells("done")

@@ -101,7 +101,7 @@ def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tm
     rows = TINY["rows"] | {"Mine": {"base": "trunc_normal", "method": "mine.py:Mine"}}
     code, out, err = vitinit("run", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}), "--try", "--device", "cpu")
     assert code == 1, err
-    assert re.search(r"Mimetic +digits\[100\]  about \d", out), out
+    assert re.search(r"Mimetic +digits \(100 images\)  about \d", out), out
     assert "fails, RuntimeError: not today (mine.py:" in out
     assert re.search(r"3 runs, \d+ at once: about \d", out)
     assert not Path("results").exists()

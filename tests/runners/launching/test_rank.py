@@ -55,8 +55,8 @@ def quick(tmp_path, monkeypatch):
     monkeypatch.setenv("VITINIT_METHODS", "")
     monkeypatch.setitem(rank.TIERS, "quick", "smoke")
 
-    def prepared(method, base=None):
-        return rank.prepare(method, "quick", base, tmp_path / "results", tmp_path)
+    def prepared(method, base=None, placebo=None):
+        return rank.prepare(method, "quick", base, tmp_path / "results", tmp_path, placebo)
 
     return prepared
 
@@ -137,3 +137,7 @@ def test_a_method_without_a_pattern_has_no_placebo(quick):
     assert "stays as it is when it is rotated, which would be no control" in useless
     content = yaml.safe_load(written.read_bytes())
     assert (len(content["rows"]), len(content["contrasts"])) == (2, 1)
+    grid, _, _, useless = quick("zero_branch", placebo="{name: mimetic, alpha_qk: 0.5}")
+    content = yaml.safe_load(grid.read_bytes())
+    assert (useless, content["placebos"]) == ("", {"zero_branch, placebo": "zero_branch"})
+    assert content["rows"]["zero_branch, placebo"]["method"] == {"name": "mimetic", "alpha_qk": 0.5}

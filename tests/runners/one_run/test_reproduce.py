@@ -1,5 +1,6 @@
 """`reproduce`: repeating a run, and telling what differs."""
 
+import io
 import json
 import os
 import signal
@@ -94,7 +95,7 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
         record = altered(recorded, spec={**there, part: value})
         Store("results/local").write(record)
         exit_code, _, error = vitinit("reproduce", record.run_id)
-        assert (exit_code, "--trust" in error, ":Class" in error) == (2, True, True), part
+        assert (exit_code, "--yes" in error, ":Class" in error) == (2, True, True), part
         with pytest.raises(VitinitError, match="trust=True"):
             load(record.run_id, "results/local")
         vitinit("show", record.run_id)
@@ -103,8 +104,13 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
         check_trusted(hf, False)
     with pytest.raises(VitinitError, match="execution: threads"):
         execution(altered(recorded, execution={"device": "cpu", "threads": 10**9}))
+    with monkeypatch.context() as at_a_terminal:
+        at_a_terminal.setattr(sys, "stdin", io.StringIO("n\n"))
+        at_a_terminal.setattr(sys.stdin, "isatty", lambda: True)
+        exit_code, asked, _ = vitinit("reproduce", record.run_id)
+    assert (exit_code, "mischief:Class. Go on? [y/N]" in asked) == (2, True), asked
     assert not Path("executed").exists()
-    exit_code, _, error = vitinit("reproduce", record.run_id, "--trust")
+    exit_code, _, error = vitinit("reproduce", record.run_id, "--yes")
     assert (exit_code, Path("executed").exists()) == (1, True), error
 
 
