@@ -404,9 +404,10 @@ def _norms(model: nn.Module) -> Warnings:
     for blocks in _rows(model):
         modules = [dict(model.get_submodule(block).named_modules()) for block in blocks]
         for name in sorted(set.intersection(*map(set, modules))) if len(blocks) > 2 else ():
-            others = [block for block, own in zip(blocks, modules, strict=True) if not _is_norm(own[name])]
-            if len(others) == 1:
-                yield "odd-one-out", others[0], f"it has no {name}, as all others in the row have"
+            others = [number for number, own in enumerate(modules) if not _is_norm(own[name])]
+            # beside a norm may be a pooling, as where CoAtNet's stages begin
+            if len(others) == 1 and not any(map(_is_norm, modules[others[0]][name].modules())):
+                yield "odd-one-out", blocks[others[0]], f"it has no {name}, as all others in the row have"
 
 
 def _streams(tokens: dict[str, Tokens]) -> Warnings:

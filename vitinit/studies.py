@@ -221,9 +221,9 @@ def run(
         VitinitError: the study is refused, and the message says why; or a run has failed, whose reason was printed.
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
-    recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **recipe}
+    recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **_plain(recipe)}
     seeds = range(seeds) if isinstance(seeds, SupportsIndex) else seeds
-    model = {"preset": model} if isinstance(model, str) else model
+    model = {"preset": model} if isinstance(model, str) else _plain(model)
     model = {**MODEL, **model} if "preset" in model else model
     block = {
         "datasets": datasets if _several(datasets) else [datasets],

@@ -26,8 +26,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """PIL's names of what is decoded, whatever the extension; Pets has a few GIFs with a JPEG's name."""
 BEHIND = (255, 255, 255)
 """Colour, white, on which a transparent image lies."""
-DEEP = re.compile(r";16[BLN]|'ppm.*\d{4}\)\)")
-"""Channels of 16 bits, and a PPM whose white is 1000 or more, in PIL's plan of decoding (`tile`)."""
+DEEP = re.compile(r";16[BLN]|'ppm.*(\d{4}|[3-9]\d\d|2[6-9]\d|25[6-9])\)\)")
+"""Channels of 16 bits, and a PPM whose white is above 255, in PIL's plan of decoding (`tile`)."""
 IGNORED = 255
 """In a mask: a pixel that counts neither in training nor in what is measured."""
 

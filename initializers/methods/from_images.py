@@ -80,7 +80,7 @@ class Lsuv(Initializer):
                 if not 0 < std < math.inf:
                     raise VitinitError(
                         f"method 'lsuv': the outputs of {name} have standard deviation {std:g} on these images, which "
-                        "no scale makes 1: give other images, or norms and layer scales that are not 0"
+                        "no scale makes 1: give other images, or a base that starts no token, norm or scale at 0"
                     )
                 layer.weight /= std + 1e-8
 

@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_used_is_one_line_that_names_it(tmp_path):
         ("bad.png", lambda file: file.write_bytes((tmp_path / "a/000.png").read_bytes()[:100]), ""),
         ("tga.png", lambda file: Image.new("RGB", (8, 8)).save(file, format="TGA"), "it is no BMP, GIF, JPEG, PNG"),
         ("deep.png", lambda file: Image.fromarray(np.full((8, 8), 30_000, np.uint16)).save(file), "more than 8 bits"),
-        ("colours.ppm", lambda file: file.write_bytes(b"P6 8 8 65535\n" + bytes(384)), "more than 8 bits"),
+        ("colours.ppm", lambda file: file.write_bytes(b"P6 8 8 256\n" + bytes(384)), "more than 8 bits"),
         ("pages.tif", lambda file: page.save(file, save_all=True, append_images=[page]), "several frames or pages"),
         ("wide.png", lambda file: Image.new("1", (10_000, 9_000)).save(file), "10000 x 9000 pixels: too many"),
         ("link.png", lambda file: file.symlink_to("missing.png"), "FileNotFoundError"),

@@ -207,6 +207,7 @@ HEALTHY = {
     "only the head is trained": lambda model: (model.requires_grad_(False), model.head.requires_grad_()),
     "fixed positions": lambda model: model.pos_embed.requires_grad_(False),
     "blocks called by name": lambda model: setattr(model, "blocks", ByName(*model.blocks)),
+    "a norm before a pooling": lambda model: setattr(model.blocks[2], "norm1", nn.Sequential(model.blocks[2].norm1)),
     "no classifier": lambda model: (model.reset_classifier(0), model.norm.weight.data.mul_(9)),
     **{
         f"base {base.name}": lambda model, name=base.name: vitinit.initialize(model, base=name)
