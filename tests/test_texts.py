@@ -141,6 +141,7 @@ def printed(path, cwd):
     return done.stdout
 
 
+@TRAINS
 def test_random_filters_miss_nothing_from_k_f_squared_channels_on(tmp_path):
     lines = re.findall(
         r"D = (\S+) k f\^2 = \d+: random (\S+), box (\S+)", printed(EXAMPLES / "proposition.py", tmp_path)
@@ -149,7 +150,7 @@ def test_random_filters_miss_nothing_from_k_f_squared_channels_on(tmp_path):
     assert all(float(box) > 0.1 for _, _, box in lines), "one and the same filter is never enough"
 
 
-@pytest.mark.examples
+@TRAINS
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("with_*.py")), ids=lambda path: path.stem)
 def test_the_loss_of_an_example_falls(path, tmp_path):
     text = printed(path, tmp_path)

@@ -28,15 +28,6 @@ def series(values):
     return pd.Series(values, dtype=float)
 
 
-@pytest.mark.parametrize(("n", "shift"), [(2, 1.0), (5, 0.0), (11, 1.0)])
-def test_sign_flips_against_scipy(n, shift):
-    for values in (RNG.normal(shift, size=n), RNG.integers(-2, 3, size=n) + shift):
-        expected = scipy_stats.permutation_test(
-            (values,), np.sum, permutation_type="samples", n_resamples=np.inf, vectorized=False
-        ).pvalue
-        assert stats.sign_flip_p(values) == pytest.approx(expected)
-
-
 def test_the_least_p_is_that_of_differences_of_one_sign_and_of_one_pair_or_over_40_there_is_none():
     for n in (2, 3, 5, 6, 10, 40):
         assert stats.sign_flip_p(range(1, n + 1)) == pytest.approx(2 / 2**n)

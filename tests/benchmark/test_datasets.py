@@ -15,7 +15,7 @@ from torchvision import datasets as torchvision
 
 from tests.records import REFERENCE
 from vitinit.benchmark.datasets import registry, shapes
-from vitinit.benchmark.datasets.registry import InMemory, download, load, parts, unavailable
+from vitinit.benchmark.datasets.registry import download, load, parts, unavailable
 from vitinit.benchmark.datasets.shapes import SIZE
 from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Split
@@ -50,31 +50,6 @@ def test_images_are_resized_as_pil_does():
         size = (resized.shape[1],) * 2
         expected = [Image.fromarray(image.numpy()).resize(size, Image.Resampling.BILINEAR) for image in native]
         np.testing.assert_allclose(np.stack(expected), resized, atol=1)
-
-
-class Odd(InMemory):
-    def __init__(self, train, test, classes):
-        super().__init__(name="odd")
-        object.__setattr__(self, "given", (train, test, classes))
-
-    def read(self, data_dir):
-        train, test, classes = self.given
-        splits = [(np.zeros((len(labels), 3, 4, 4), np.uint8), np.array(labels, np.int64)) for labels in (train, test)]
-        return *splits, tuple("abcdef"[:classes])
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "classes", "says"),
-    [
-        ([0, 1], [], 2, "0 test images"),
-        ([0, 0], [0], 1, "at least 2 classes"),
-        ([0, 1], [0], 3, r"training labels \[0, 1\] for 3 classes"),
-        ([0, 1, 2], [0], 2, r"training labels \[0, 1, 2\] for 2 classes"),
-    ],
-)
-def test_a_dataset_on_which_accuracy_would_mean_nothing_is_refused(tmp_path, train, test, classes, says):
-    with pytest.raises(VitinitError, match=says):
-        Odd(train, test, classes).opened(DatasetSpec.model_construct(name="digits"), tmp_path)
 
 
 # --- torchvision's sets: files of their formats, made here; the real ones differ in size and md5 only ---

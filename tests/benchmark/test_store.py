@@ -128,24 +128,6 @@ def test_the_main_metric_of_a_dataset_that_is_not_here_is_one_that_it_can_have()
             assert from_bytes(to_bytes(changed)).last.score == value
 
 
-def test_check_names_what_is_wrong_in_every_study_and_changes_nothing(study, vitinit):
-    Store(study.parent).write(record(2, study="other"))
-    odd, stray = "\x1b]0;owned\x07\n.json", study.parent / "c.json"
-    (study / odd).write_text("{}")
-    stray.write_bytes(WHOLE)
-    (study / "unfinished/x").mkdir(parents=True)
-    before = sorted(study.parent.rglob("*"))
-    code, out, _ = vitinit("store", "check", study.parent)
-    assert (code, sorted(study.parent.rglob("*"))) == (1, before)
-    assert out.splitlines() == [
-        "other: 1 done",
-        "small: 1 done, 1 unfinished",
-        f"invalid: {stray}: not read; records belong into the folder of their study",
-        f"invalid: {study}/?]0;owned? .json: has no digest: cut short, or not written by vitinit",
-        f"2 valid records, 2 invalid files in {study.parent}",
-    ]
-
-
 # --- writing ---
 
 

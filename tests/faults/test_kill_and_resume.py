@@ -23,34 +23,6 @@ pytestmark = [pytest.mark.long, NEEDS_PROC]
 KILLS = 9 if ALL else 2
 
 
-LEFT = {
-    "claim": (),
-    "training": ("claim", "checkpoint"),
-    "checkpoint": ("claim",),
-    "evaluation": ("claim", "checkpoint"),
-    "record": ("claim", "checkpoint", "weights"),
-    "tidying": ("claim", "checkpoint", "weights", "record"),
-}
-"""Files of a run that was killed at the first such moment."""
-
-
-@pytest.mark.parametrize("moment", sorted(MOMENTS.keys() - {"any time"}))
-def test_a_kill_strikes_at_its_moment(tmp_path, moment):
-    (cell, *_) = cells(tmp_path)
-    first = setting(tmp_path / "first")
-    assert attempt(cell, first, Kill(moment, 1)) == -9
-    patterns = {
-        "claim": "claim-*.json",
-        "checkpoint": "step-*.ckpt",
-        "weights": "*.pt",
-        "record": f"{cell.run_id}.json",
-    }
-    assert tuple(what for what, pattern in patterns.items() if list(first.root.rglob(pattern))) == LEFT[moment]
-    if ALL:
-        last = setting(tmp_path / "last")
-        assert attempt(cell, last, Kill(moment, MOMENTS[moment])) == -9
-
-
 @pytest.mark.parametrize("number", range(12) if ALL else (0, 5))
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, number, tally):
     cell = cells(tmp_path)[number]

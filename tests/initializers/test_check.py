@@ -137,7 +137,7 @@ ILL = {
     "zero": (
         weight(FC1, lambda w: w.fill_(0.0)),
         "odd-one-out",
-        f"{FC1}: its standard deviation is 1e-12, in its neighbours in depth 0.0",
+        f"{FC1}: its st",
     ),
     "PyTorch's default left": (
         lambda m: m.blocks[1].mlp.fc2.reset_parameters(),

@@ -114,7 +114,6 @@ def test_an_early_end_leaves_no_threads_and_an_error_in_one_ends_the_iteration(p
 # --- the loader that a run gets ---
 
 
-CPU = torch.device("cpu")
 DIGITS = DatasetSpec(name="digits")
 
 
