@@ -13,6 +13,7 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecod
 ALL_OF := $(BIN)/vitinit run
 GO_ON := --retry-failed --wait
 PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal
+COMMA := ,
 
 .PHONY: help setup bench-small bench-standard bench-catalogue bench-smoke bench-speed bench-costs bench-gpu results test docs check format lock \
   slurm-up slurm-down clean
@@ -56,15 +57,15 @@ results: setup ## Pages of the committed studies, from records
 
 test: setup ## The tests, on every core; those of the next line on request
 	$(PYTEST)
-test-%: setup ## long, slow, examples, wheel, latex, browser, ffcv, slurm
-	$(PYTEST) -m $*
+test-%: setup ## long, slow, examples, wheel, latex, browser, ffcv, slurm; several: long,wheel
+	$(PYTEST) -m '$(subst $(COMMA), or ,$*)'
 test-ffcv: $(VENV)/.with-ffcv
 test-examples: $(VENV)/.with-libraries
 test-slurm: PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 test-faults: setup ## Kill, race, damage and starve runs, with a report
 	FAULTS=all $(PYTEST) -m long tests/faults
 test-libraries: $(VENV)/.with-libraries ## Models and data of other libraries
-	$(PYTEST) tests/initializers tests/benchmark
+	$(PYTEST) tests/initializers tests/benchmark -k 'hugging or transformers'
 test-gpu: setup ## On a CUDA GPU, three minutes: bits, loaders, compile, memory
 	@PYTHONPATH=. $(BIN)/python tests/scale/speed.py
 	$(PYTEST) -n 0 -ra -m slow tests/slow
