@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from vitinit.benchmark.fields import Count, Frozen, Positive, Share
+from vitinit.benchmark.fields import Count, Frozen, Positive, Share, named
 
 
 class Schedule(Frozen):
@@ -86,6 +86,6 @@ class WSD(Schedule):
 
 AnySchedule = Annotated[
     Annotated[Cosine | Constant | Linear | Polynomial | Step | WSD, Field(discriminator="name")],
-    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+    BeforeValidator(named),
 ]
 """A schedule by its name, as `wsd`, or as a mapping of its name and fields."""

@@ -5,7 +5,6 @@ This module imports no torch, so that `analysis` can read records on a login nod
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
@@ -41,6 +40,7 @@ from vitinit.benchmark.fields import (
 from vitinit.benchmark.models.registry import BaseModelSpec, family_of
 from vitinit.benchmark.schedules import WSD, AnySchedule, Cosine
 from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.plugins import short_hash
 
 SCHEMA_VERSION: Literal[1] = 1
 """Raised whenever a default or a meaning changes, so that old records are never taken for new ones."""
@@ -351,4 +351,4 @@ class RunSpec(Frozen):
     @property
     def run_id(self) -> str:
         """16 hex digits of the sha256 of `canonical()`."""
-        return hashlib.sha256(self.canonical().encode()).hexdigest()[:16]
+        return short_hash(self.canonical().encode())

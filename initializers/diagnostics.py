@@ -12,13 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from vitinit.initializers.adapter import TokenGrid
-from vitinit.initializers.attention import (
-    AT_ONCE,
-    attention_layers,
-    evaluated,
-    seen_grids,
-    token_grid,
-)
+from vitinit.initializers.attention import AT_ONCE, attention_layers, evaluated, seen_grids
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.targets import token_positions
 
@@ -82,10 +76,11 @@ class AttentionStatistics:
     """Rows and columns of the N tokens: the token grid, or a window."""
 
 
-def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
+def between_tokens(attention_BHNN: Tensor, tokens: int, whole_rows: bool = True) -> Tensor:
     """Attention between the patch tokens, which come last.
 
     Where there is a class token it is left out, and rows are divided by what remains of them: softmax over the others.
+    Without `whole_rows` they stay as the model computes them.
     """
     seen = attention_BHNN.shape[-1]
     if seen < tokens:
@@ -96,7 +91,7 @@ def between_tokens(attention_BHNN: Tensor, tokens: int) -> Tensor:
     if seen == tokens:
         return attention_BHNN
     among_BHNN = attention_BHNN[:, :, -tokens:, -tokens:]
-    return among_BHNN / among_BHNN.sum(-1, keepdim=True)
+    return among_BHNN / among_BHNN.sum(-1, keepdim=True) if whole_rows else among_BHNN
 
 
 def entropies(attention_BHNN: Tensor) -> Tensor:
@@ -105,8 +100,13 @@ def entropies(attention_BHNN: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
+def measured(model: nn.Module, images_BCHW: Tensor, whole_rows: bool = True) -> AttentionStatistics:
     """Attention on real activations: what each layer receives when the model sees the images.
+
+    Args:
+        model: with attention.
+        images_BCHW: on its device.
+        whole_rows: of `between_tokens`.
 
     Raises:
         VitinitError: a layer is not called.
@@ -116,7 +116,7 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
     entropies_H, counts = [*sums], [0] * len(layers)
 
     def add(number: int, attention_bHNN: Tensor) -> None:
-        among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]))
+        among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]), whole_rows)
         sums[number] += among_bHNN.sum(0)
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)
@@ -130,22 +130,6 @@ def measured(model: nn.Module, images_BCHW: Tensor) -> AttentionStatistics:
         [entropy_H / count for entropy_H, count in zip(entropies_H, counts, strict=True)],
         grids,
     )
-
-
-def mean_attention(model: nn.Module, images_BCHW: Tensor) -> Tensor:
-    """Attention of all layers between patch tokens, mean over these images: layers x heads x N x N, float32.
-
-    Of a model whose layers have the same heads and see all tokens. As the model computes it: where there is a class
-    token, what the tokens give to it is missing from their rows.
-    """
-    tokens = math.prod(token_grid(model))
-    sums_L: list[Any] = [0.0] * len(attention_layers(model))
-
-    def add(number: int, attention_bHNN: Tensor) -> None:
-        sums_L[number] += attention_bHNN[:, :, -tokens:, -tokens:].sum(0)
-
-    each_attention(model, images_BCHW, add)
-    return torch.stack(sums_L) / len(images_BCHW)
 
 
 def distances(grid: TokenGrid) -> Tensor:

@@ -206,7 +206,7 @@ def pinned(name: str, folder: Path) -> str:
         return name
     file = (folder / match["path"]).absolute()
     with os_errors(f"cannot read {file}"):
-        digest = _digest(file.read_bytes())
+        digest = short_hash(file.read_bytes())
     if match["digest"] not in (None, digest):
         raise VitinitError(f"{name}: {file} has another content now ({digest}); leave @{match['digest']} out to use it")
     os.environ[FOLDERS] = os.pathsep.join(dict.fromkeys([str(file.parent), *_folders()]))
@@ -238,7 +238,8 @@ def _folders() -> list[str]:
     return [folder for folder in os.environ.get(FOLDERS, "").split(os.pathsep) if folder]
 
 
-def _digest(content: bytes) -> str:
+def short_hash(content: bytes) -> str:
+    """Return 16 hex digits of the sha256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
@@ -248,7 +249,7 @@ def _module(file: str, digest: str) -> ModuleType:
         return sys.modules[called]
     folders = [*_folders(), str(Path.cwd())]
     for path in (Path(folder) / file for folder in folders):
-        if path.is_file() and _digest(path.read_bytes()) == digest:
+        if path.is_file() and short_hash(path.read_bytes()) == digest:
             spec: Any = importlib.util.spec_from_file_location(called, path)
             module = sys.modules[called] = importlib.util.module_from_spec(spec)
             try:

@@ -6,7 +6,6 @@ It is found when its file lies in `bases/` or `methods/`, when an installed pack
 """
 
 import fnmatch
-import hashlib
 import inspect
 import re
 import textwrap
@@ -22,7 +21,7 @@ from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
 from vitinit.initializers.errors import VitinitError, brief, explain, unknown_name
-from vitinit.initializers.plugins import INITIALIZERS, Registry, concrete, load
+from vitinit.initializers.plugins import INITIALIZERS, Registry, concrete, load, short_hash
 from vitinit.initializers.transaction import named_tensors
 
 
@@ -260,7 +259,7 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 def _source_hash(cls: type[Initializer]) -> str:
     """As it is when the class is registered: its file may change later, what is imported does not."""
     try:
-        return hashlib.sha256(Path(inspect.getfile(cls)).read_bytes()).hexdigest()[:16]
+        return short_hash(Path(inspect.getfile(cls)).read_bytes())
     except (TypeError, OSError):  # of no file, such as a class in a shell
         return ""
 

@@ -152,12 +152,13 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
     for name, parameter in unknown.items():
         *_, home, last = "", *name.split(".")
         pattern = name if "." not in name else f"*.{last}" if home.isdigit() else f"*{home}.{last}"
+        named = pattern if last in NORM else last  # token_mixer.attention_biases is no token
         rules[pattern] = "'keep'"  # which is never wrong where the library has set it
         if re.search(r"layer_?scale|res_?scale|gamma|lambda|(^|\.)ls_?\d", pattern):
             rules[pattern] = "'layer_scale'"
-        elif parameter.ndim > 1 and re.search(r"pos(?!t)", pattern) and not re.search(r"rel|bias", pattern):
+        elif parameter.ndim > 1 and re.search(r"pos(?!t)", named) and not re.search(r"rel|bias", pattern):
             rules[pattern] = "'position'"
-        elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", pattern):
+        elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", named):
             rules[pattern] = "vitinit.adapters.Normal(0.02)"
     cls, told = type(model), ", ".join(f"{pattern!r}: {rule}" for pattern, rule in rules.items())
     return (

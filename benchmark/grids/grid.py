@@ -210,18 +210,16 @@ def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
     if named := models.by_name(explicit):
         if preset is not None:
             raise VitinitError(f"model: {named.key} names a model, and so does preset")
-        return model_spec(fact(_by_name, explicit))
+
+        def of_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+            return _checked(named.of_grid(fields)).model_dump(mode="json")
+
+        return model_spec(fact(of_name, explicit))
     if preset is not None:
         if str(preset) not in presets:
             raise unknown_name("model", str(preset), presets)
         explicit = {**presets[str(preset)], **explicit}
     return _checked(explicit)
-
-
-def _by_name(fields: Mapping[str, Any]) -> dict[str, Any]:
-    named = models.by_name(fields)
-    assert named
-    return _checked(named.of_grid(fields)).model_dump(mode="json")
 
 
 def _checked(fields: Mapping[str, Any]) -> models.BaseModelSpec:
@@ -282,7 +280,8 @@ def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[st
 
     spec, first = model_spec(model), resolve_initializer(base, "base")
     second = resolve_initializer(method, "method") if method else None
-    why = misfit(spec, first, second)
+    given = [initializer.model_dump_json() for initializer in (first, second) if initializer]
+    why = next(filter(None, (misfit(spec, initializer) for initializer in given)), "")
     remarks = [] if why else set_alike(empty_model(spec))
     return first.model_dump(), second and second.model_dump(), why, sources(first, second), remarks
 
@@ -303,25 +302,20 @@ def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, 
     return registry.source_hashes(name for initializer in (base, method) if initializer for name in initializer.names())
 
 
-def misfit(model: BaseModelSpec, base: InitializerSpec, method: InitializerSpec | None) -> str:
-    """Return why base or method do not fit the model; empty where they do. Nothing is allocated or trained.
+@cache
+def misfit(model: BaseModelSpec, initializer_json: str) -> str:
+    """Return why a base or method does not fit the model; empty where it does. Nothing is allocated or trained.
 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
     """
-    try:
-        for initializer in filter(None, (base, method)):
-            _check_fit(model, initializer.model_dump_json())
-    except VitinitError as error:
-        return str(error) if model.by_name else str(error).replace(type(empty_model(model)).__name__, model.label)
-    return ""
-
-
-@cache
-def _check_fit(model: BaseModelSpec, initializer_json: str) -> None:
     from vitinit.initializers import registry
 
-    spec = InitializerSpec.model_validate_json(initializer_json)
-    registry.build(spec.name, spec.params).check(empty_model(model))
+    spec, empty = InitializerSpec.model_validate_json(initializer_json), empty_model(model)
+    try:
+        registry.build(spec.name, spec.params).check(empty)
+    except VitinitError as error:
+        return str(error) if model.by_name else str(error).replace(type(empty).__name__, model.label)
+    return ""
 
 
 @cache
@@ -341,7 +335,7 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
     key, folder = f"{find_out.__name__} {given!r}", _facts()
     if not folder or plugins.OF_OTHERS or re.search(r"\w:\w", key):
         return find_out(*given)
-    path = folder / f"{sha256(key.encode()).hexdigest()[:16]}.json"
+    path = folder / f"{plugins.short_hash(key.encode())}.json"
     with suppress(OSError, ValueError):
         return json.loads(path.read_bytes())
     answer = find_out(*given)

@@ -52,13 +52,16 @@ class Metric(ABC):
             labels_N: int64; -100 is not to count.
         """
 
-    @abstractmethod
     def values(self, sums: Tensor) -> dict[str, float]:
         """Return the value by its name, or several by names that begin with it, from the sums over all images.
+
+        Of two sums it is the share, in percent, that the first has of the second.
 
         Args:
             sums: float64, on the CPU.
         """
+        part, whole = sums.tolist()
+        return {self.name: 100 * part / whole}
 
 
 REGISTRY: Registry[type[Metric]] = Registry("metric", (__package__,), accepts=concrete(Metric), collect=True)

@@ -14,8 +14,3 @@ class Top1(Metric):
         import torch
 
         return torch.stack([(logits_NK.argmax(-1) == labels_N).sum(), (labels_N >= 0).sum()]).double()
-
-    def values(self, sums: Tensor) -> dict[str, float]:
-        """Return the share."""
-        correct, count = sums.tolist()
-        return {self.name: 100 * correct / count}

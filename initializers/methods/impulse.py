@@ -1,9 +1,9 @@
 """Method `impulse`: attention that starts as a convolution with random impulse filters."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from pydantic import PositiveFloat, StrictInt, field_validator, model_validator
+from pydantic import PositiveFloat, StrictInt, model_validator
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.attention import attention_layers, position_embedding, rotary, token_grid
@@ -72,11 +72,6 @@ class Impulse(Initializer):
     weight_norm: PositiveFloat | None = None
     """Frobenius norm that W_q and W_k of every head are scaled to once solved, which sets how sharp attention is.
     None: as solved. (`rotation` has a temperature and `svd` a norm of its own, which are overridden.)"""
-
-    @field_validator("solver", mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Impulse":

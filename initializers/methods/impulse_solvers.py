@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Generator, Tensor
 
 from vitinit.initializers.adapter import TokenGrid
@@ -230,4 +230,8 @@ def position_code(positions_N2: Tensor, features: int, width: int) -> Tensor:
     return code.nan_to_num()
 
 
-Solver = Annotated[Gradient | Svd | Rotation, Field(discriminator="name")]
+Solver = Annotated[
+    Gradient | Svd | Rotation,
+    Field(discriminator="name"),
+    BeforeValidator(lambda value: {"name": value} if isinstance(value, str) else value),
+]

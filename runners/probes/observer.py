@@ -16,7 +16,7 @@ from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.benchmark.records.store import AttentionMaps, maps_to_bytes
 from vitinit.initializers.attention import evaluated, token_grid
-from vitinit.initializers.diagnostics import mean_attention, rounded
+from vitinit.initializers.diagnostics import measured, rounded
 from vitinit.initializers.errors import cause
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import Loader
@@ -74,7 +74,7 @@ class Observer:
                 if self.missing.setdefault(why, names) is names:
                     self.report(f"not measured: {', '.join(names)}: {why}")
         if epoch in self.maps_at:
-            maps_LHNN = mean_attention(model, self.images_BCHW[:MAP_IMAGES]).half().cpu()
+            maps_LHNN = torch.stack(measured(model, self.images_BCHW[:MAP_IMAGES], whole_rows=False).maps).half().cpu()
             self.snapshots[epoch] = maps_LHNN, grams(model, self.images_BCHW)
         return probe
 

@@ -24,7 +24,7 @@ from vitinit.benchmark.spec import InitializerSpec, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
-from vitinit.initializers.diagnostics import mean_attention
+from vitinit.initializers.diagnostics import measured
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import stream
 
@@ -70,7 +70,7 @@ def test_attention_and_batch_norm_are_as_the_spec_says_and_a_step_trains_every_p
     kinds = {(layer.heads, *grid) for layer, grid in layers}
     assert (spec.attention_maps is not None) == (len(kinds) == 1 and next(iter(kinds))[1:] == (spec.grid, spec.grid))
     if spec.attention_maps:
-        assert mean_attention(model, IMAGES_BCHW[:1]).shape == spec.attention_maps
+        assert torch.stack(measured(model, IMAGES_BCHW[:1]).maps).shape == spec.attention_maps
     gated = [block for block in model.modules() if hasattr(block, "gating_param")]
     assert len(gated) == spec.gated_layers
     assert str(spec.width) in spec.describe()
@@ -265,14 +265,14 @@ def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch):
     spec = resolve_model({"preset": f"{arch}_micro", "image_size": 32, "patch_size": 4})
     model = build_model(spec, 10)
     for name in registry.names():
-        verdict = misfit(spec, resolve_initializer({"name": name}), None)
+        verdict = misfit(spec, resolve_initializer({"name": name}).model_dump_json())
         part = registry.build(name, GIVEN.get(name, {}))
         base, method = (part, None) if part.kind == "base" else (registry.build("trunc_normal", {}), part)
         if verdict:
             with pytest.raises(VitinitError) as refused:
                 initialize_run(model, base, method, lambda named: stream(0, named))
             assert verdict == str(refused.value).replace(type(model).__name__, spec.label)
-            assert misfit(spec, InitializerSpec(name="trunc_normal"), InitializerSpec(name=name)) == verdict
+            assert misfit(spec, InitializerSpec(name=name).model_dump_json()) == verdict
         else:  # without what a record measures, which takes the longest
             for initializer in filter(None, (base, method)):
                 initializer.check(model)
