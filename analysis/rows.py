@@ -31,6 +31,12 @@ def baselines_of(study: Study) -> dict[str, str]:
     return bases
 
 
+def mixed_code(study: Study) -> list[str]:
+    """Return lines on initialisers, and on differences between rows, whose runs are of several codes or processors."""
+    pairs = {f"{row} − {base}": (row, base) for row, base in baselines_of(study).items()}
+    return study.note("mixed_code", pairs=pairs | study.pairs)
+
+
 def plain_rows(study: Study) -> list[str]:
     """Return the rows without a method."""
     return [row for row in study.rows if not study.examples[row, None].method]

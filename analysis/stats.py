@@ -56,7 +56,7 @@ class Estimate:
 
     @property
     def low(self) -> float:
-        """Lower end of the 95 % interval; NaN under `LEAST_PAIRS` values."""
+        """Lower end of the 95 % interval; NaN under `LEAST_PAIRS` values, or where all are equal."""
         return self.mean - self._half
 
     @property
@@ -66,12 +66,12 @@ class Estimate:
 
     @property
     def _half(self) -> float:
-        return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 else float("nan")
+        return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 and self.error else float("nan")
 
     def t_test(self) -> float:
-        """Return the two-sided p of a mean of 0, one test alone."""
-        if not self.error:  # all values are equal
-            return float(self.mean == 0)
+        """Return the two-sided p of a mean of 0, one test alone; NaN where all values are equal."""
+        if not self.error:
+            return float("nan")
         return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
 
     def detects(self, level: float) -> float:

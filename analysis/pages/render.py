@@ -12,6 +12,7 @@ from vitinit.analysis.comparison import unnamed
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import figure
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
+from vitinit.analysis.rows import mixed_code
 from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import escape_markdown, number, p_written
@@ -80,8 +81,12 @@ def pictures(study: frame.Study, text: str) -> dict[str, style.Panels]:
 
 
 def render(name: str, folders: Sequence[Path] = (), studies: Iterable[frame.Study] = (), **values: object) -> str:
-    """Return what a template gives: one of ours, or of folders; in it `study(NAME)` has the facts of a study there."""
+    """Return what a template gives: one of ours, or of folders.
+
+    In it `study(NAME)` has the facts of a study there, and `studies` holds the names of those that have records.
+    """
     environment, known = _environment(*folders), {study.name: study for study in studies}
+    values["studies"] = [*known]
     values["study"] = lambda name: Facts(known.get(name) or frame.load(folders, name))
     macros = environment.get_template("macros.md.j2").make_module(values) if "facts" in values else None
     text = environment.get_template(name).render(values | {key: getattr(macros, key) for key in dir(macros)})
@@ -98,5 +103,6 @@ def _environment(*folders: Path) -> Environment:
         "unnamed": unnamed,
         "grids": grid.names(),
         "method": method,
+        "mixed_code": mixed_code,
     }
     return environment

@@ -9,6 +9,7 @@ import typer
 
 from vitinit.analysis import command, frame
 from vitinit.analysis.published import FOLDER
+from vitinit.analysis.rows import mixed_code
 from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
@@ -74,7 +75,7 @@ def run(
                     console.print(line)
         if brief:
             summary = notes.sentences(tables[0], None if baseline else named) if tables else []
-            for line in study.note("without_numbers") + study.note("mixed_code") + summary:
+            for line in study.note("without_numbers") + mixed_code(study) + summary:
                 console.print(line)
         console.print(f"{count(len(tables), 'table')} as {', '.join(formats)} in {folder}\n")
     if not FOLDER.is_dir():

@@ -2,7 +2,7 @@
 
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
-from vitinit.analysis.rows import baselines_of, own_bases, plain_rows, published_numbers, values_by_seed
+from vitinit.analysis.rows import baselines_of, mixed_code, own_bases, plain_rows, published_numbers, values_by_seed
 from vitinit.analysis.stats import LEAST_PAIRS
 from vitinit.analysis.tables.notes import beside, not_initialisation_alone, subject
 from vitinit.analysis.tables.registry import TABLES
@@ -35,10 +35,11 @@ def accuracy(asked: Asked) -> Table:
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
     known = {"pairs": pairs, "named": named(study), "plain": plain, "compared": compared, "baselines": baselines}
+    missing = [f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]
     notes = [
         *study.note("differences", **known),
         *not_initialisation_alone(study, compared.items()),
-        *study.note("runs", missing=[f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]),
+        *study.note("runs", missing=missing, mixed_code=mixed_code(study)),
         *study.note("without_numbers"),
         *beside(study, cells),
     ]

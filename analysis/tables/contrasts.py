@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from vitinit.analysis.comparison import compare, named
+from vitinit.analysis.comparison import MAIN, compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
@@ -32,18 +32,19 @@ def contrasts(asked: Asked) -> Table:
     """Return a line per contrast and dataset: accuracy of the row before the minus, the difference, and p."""
     study, values = asked.study, values_by_seed(asked.study)
     comparisons = named(study)
-    cells, shown = {}, {}
+    cells, shown, labels = {}, {}, {}
     for contrast in study.contrasts:
+        labels[contrast.name] = contrast.name + ("" if contrast.family == MAIN else f" ({contrast.family})")
         first, _ = study.pairs.get(contrast.name, ("", ""))
         for column in study.columns:
             comparison = comparisons.get((contrast.name, column))
             cell = TableCell(values.get((first, column)), comparison)
-            cells[contrast.name, column] = cell
+            cells[labels[contrast.name], column] = cell
             if comparison:
-                shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
+                shown[labels[contrast.name] + f", {column}" * (len(study.columns) > 1), ""] = cell
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
-    second = {name: pair[1] for name, pair in study.pairs.items()}
+    second = {labels[name]: pair[1] for name, pair in study.pairs.items()}
     explained = study.note("tested", named=named(study).values())
     of = subject(study, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)

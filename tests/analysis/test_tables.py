@@ -248,7 +248,7 @@ def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path):
         assert [its[name] for name in ("difference_low", "difference_high", "p")] == [found.low, found.high, found.p]
     epochs = [cell(build(study, "small_epochs"), found.name, f"epoch {epoch}").get("p") for epoch in (1, 2)]
     assert epochs == [None, found.p], "the grid names the last epoch"
-    assert f"{found.name}: {found}, {found.p_text}: not shown, as it fails its test." in page(study)
+    assert f"{found.name}: {found}, {found.p_text}, n = 4: not shown, as it fails its test." in page(study)
     with pytest.raises(VitinitError, match="is above; the records give .*, p = 0.0"):
         _ = found.above
 
