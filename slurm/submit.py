@@ -20,6 +20,13 @@ from vitinit.slurm.profiles import Profile
 
 CALL = "call.pickle"
 """Name of the file with the pickled call of a submission."""
+OWN_CODE = (
+    '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }; '
+    "export PYTHONPATH=/proc/self/cwd${PYTHONPATH:+:$PYTHONPATH}; exec "
+)
+"""Shell that goes on only where the folder above belongs to this user alone."""
+MAIN = "import sys; sys.path = [*filter(None, sys.path)]; from vitinit.slurm.submit import main; main(*sys.argv[1:])"
+"""Python of a job. Imports by the name of its folder, as an empty entry of the path means them, might find another."""
 OF_THE_USER = ("account", "partition", "qos", "constraint")
 """Fields for which, where the profile leaves them out, variables of the shell stand."""
 
@@ -65,8 +72,9 @@ def submit(
 def script(profile: Profile, number: int, folder: Path, name: str, digest: str = "SHA256") -> str:
     """Return the script that `submit` hands to sbatch; needs no cluster.
 
-    Who can write to the results folder cannot change what a job executes: the script, which SLURM keeps, checks that
-    nobody else can write to the submission's folder, and its command line carries the digest of the pickled call.
+    Who can write to the results folder cannot change what a job executes. The command, which SLURM keeps, has each
+    process check that nobody else can write to the submission's folder that it is in, import from that very folder,
+    whatever takes its place meanwhile, and compare the digest of the pickled call.
     """
     folder, options = folder.absolute(), dict(profile.sbatch)
     # a cluster's own default may be either
@@ -77,9 +85,9 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
         asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
         others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
         options[profile.gpu_option] = ",".join([asked, *others])
-    code = shlex.quote(f"{folder}/code")
+    python = shlex.join([sys.executable, "-u", "-c", MAIN, str(folder / CALL), digest])
     text = _make_sbatch_string(
-        shlex.join([sys.executable, "-u", "-m", __name__, str(folder / CALL), digest]),
+        shlex.join(["bash", "-c", OWN_CODE + python]),
         folder,
         name,
         **profile.model_dump(include={*OF_THE_USER, "time", "nodes"}),
@@ -95,9 +103,7 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
         setup=[
             *profile.setup,
             *(f"export {key}={shlex.quote(value)}" for key, value in profile.environment.items()),
-            f"cd {code} || exit 1",
-            '[ "$(find .. -maxdepth 0 -uid $UID ! -perm /077)" ] || { echo "error: $PWD is not yours alone"; exit 1; }',
-            f"export PYTHONPATH={code}${{PYTHONPATH:+:$PYTHONPATH}}",
+            f"cd {shlex.quote(str(folder / 'code'))} || exit 1",
         ],
         srun_args=[
             "--open-mode=append",
@@ -183,7 +189,3 @@ def main(file: str, digest: str) -> None:
     finally:  # the end is near anyway; what has ended must not be requeued
         for number in signals:
             signal.signal(number, signal.SIG_IGN)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -181,7 +181,7 @@ def shareable(text: str) -> str:
 
     What UTF-8 cannot hold (file names may be any bytes) is escaped.
     """
-    text = text.replace(f"{Path.cwd()}/", "")
+    text = text.replace(f"{Path.cwd()}/", "").replace("/proc/self/cwd/", "")
     return FOLDERS.sub("…/", SECRET.sub(r"\1…", text)).encode("utf-8", "backslashreplace").decode()
 
 

@@ -229,10 +229,6 @@ def _todo(
 
     missing = None if options.dry_run else fetched
     view = look(choose(grid, options.only), Store(options.results), options.data_dir, missing)
-    if view.contents.unreadable:
-        raise VitinitError(
-            f"{view.contents.unreadable[0]}. It may be a record: chmod -R a+rX by its owner, or another --results"
-        )
     for cell in view.cells("live"):
         owner = view.owners[cell.run_id]
         if owner.source not in ("", setting.code["source"]):

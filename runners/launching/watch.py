@@ -217,6 +217,9 @@ def look(
         store: where records are.
         data_dir: where datasets lie; None: where they do by default.
         missing: why the data of a run that is to be carried out cannot be used; it may fetch them first.
+
+    Raises:
+        VitinitError: a file cannot be read that may be a record: its run would seem to be left.
     """
     # Claims before records: a run that ends in between is then found done, never to do.
     study = store.root / grid.name
@@ -229,6 +232,8 @@ def look(
     jobs = jobs_of(study)
     over = {owner.job: owner for owner in owners.values() if owner.job and jobs.over(owner)}
     contents = store.read(grid.name)
+    for problem in contents.unreadable:
+        raise VitinitError(f"{problem}. It may be a record: chmod -R a+rX by its owner, or another --results")
     ended = cache(lambda: cluster.ended(over))
     data = datasets.data_dir(data_dir)
     why_not = cache(missing or (lambda spec: datasets.unavailable(spec, data)))
@@ -251,9 +256,12 @@ def look(
             if end and end.name == owner.job_name:
                 how = f"ended: {end.state}, exit code {end.exit_code}"
             reasons.append(f"job {owner.job} {how}")
-        if folder and any(folder.glob("*.ckpt")):
+        users = claims.checkpoints(folder).values() if folder else ()
+        if {os.geteuid(), 0} & {*users}:
             reasons.append("stopped, resumes from its checkpoint")
-        elif folder and not folder.is_dir():
+        elif users:
+            reasons.append("stopped, begins anew: its checkpoints are another user's, who alone goes on from them")
+        elif folder and (folder.is_symlink() or not folder.is_dir()):
             reasons.append(f"{folder} is no folder of a run: remove it")
         return Planned(cell, "to do", "; ".join(reasons))
 

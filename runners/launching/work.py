@@ -72,7 +72,7 @@ class Queue:
 
     def __init__(self, work: Work, start: int = 0) -> None:
         self.work, self._cells = work, (*work.cells[start:], *work.cells[:start])
-        self.taken: dict[str, set[str]] = {}
+        self.taken: dict[str, set[Path]] = {}
         """Runs that this worker took, with the checkpoints that they had then."""
         self.ended: set[str] = set()
         """Runs that are known to be recorded, by whomever."""
@@ -107,7 +107,7 @@ class Queue:
             if limit_s - spent_s < self.work.seconds.get(cell.run_id, 0) <= limit_s:
                 self.declined = True
             elif cell.run_id not in self.taken:
-                self.taken[cell.run_id] = self._checkpoints(cell.run_id)
+                self.taken[cell.run_id] = {*claims.checkpoints(self.work.setting.folder(cell.run_id))}
                 return cell
         return None
 
@@ -117,12 +117,9 @@ class Queue:
 
     def progressed(self) -> bool:
         """Return True if a run that this worker took has ended, or has been saved at a later step."""
-        saved = (self._checkpoints(run_id) - before for run_id, before in self.taken.items())
+        folder = self.work.setting.folder
+        saved = (claims.checkpoints(folder(run_id)).keys() - before for run_id, before in self.taken.items())
         return bool(self.ended & self.taken.keys()) or any(saved)
-
-    def _checkpoints(self, run_id: str) -> set[str]:
-        """Return the names of a run's checkpoints, which hold the step."""
-        return {path.name for path in self.work.setting.folder(run_id).glob("step-*.ckpt")}
 
 
 Executor = Callable[[Queue, Display, Stop], Generator[End, None, None]]

@@ -24,6 +24,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -150,6 +151,17 @@ def progress(folder: Path, users: Collection[int] | None = None) -> Progress:
     except (OSError, ValidationError):
         pass
     return Progress()
+
+
+def checkpoints(folder: Path) -> dict[Path, int]:
+    """Return the checkpoints of the run of this folder, the oldest first, and the user that each belongs to."""
+    users = {}
+    for path in sorted(folder.glob("step-*.ckpt")):
+        with suppress(FileNotFoundError):  # another one has just taken its place
+            status = path.lstat()
+            if S_ISREG(status.st_mode):
+                users[path] = status.st_uid
+    return users
 
 
 def described(folder: Path, owner: Owner) -> str:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.reading import read
 from vitinit.initializers.errors import VitinitError, os_errors, plain
 from vitinit.runners.basics.gpu import out_of_memory
+from vitinit.runners.one_run.claims import checkpoints
 
 HEADER = b"vitinit checkpoint 1\n"
 """Then 64 hex digits of sha256, a line feed, and what `torch.save` wrote."""
@@ -51,8 +51,8 @@ class Checkpoints:
             VitinitError: a file cannot be read at the moment. It is kept: what is passed over goes with the next save.
             MemoryError: there is none to read it.
         """
-        for path in reversed(self._files()):
-            if self.users is not None and path.lstat().st_uid not in self.users:
+        for path, user in reversed(checkpoints(self.folder).items()):
+            if self.users is not None and user not in self.users:
                 self.report(f"checkpoint {path} is passed over: another user wrote it, who alone goes on from it")
                 continue
             self._good = path
@@ -87,8 +87,8 @@ class Checkpoints:
             self.report(f"no checkpoint at step {step}: cannot write {path}: {why}")
         else:
             # Keep this one and the last that was good: what was passed over is damaged, or of an abandoned future.
-            files = self._files()
-            for old in {*files} - {path, self._good or max(filter(path.__gt__, files), default=path)}:
+            files = checkpoints(self.folder)
+            for old in files.keys() - {path, self._good or max(filter(path.__gt__, files), default=path)}:
                 _unlink(old)
             self._good = path
         self._saved_at = time.monotonic()
@@ -96,10 +96,7 @@ class Checkpoints:
 
     def make_room(self) -> bool:
         """Remove all but the one that the run would go on from; says whether there was anything to remove."""
-        return any([_unlink(path) for path in self._files() if path != self._good])
-
-    def _files(self) -> list[Path]:
-        return sorted(path for path in self.folder.glob("step-*.ckpt") if S_ISREG(path.lstat().st_mode))
+        return any([_unlink(path) for path in checkpoints(self.folder) if path != self._good])
 
 
 def _unlink(path: Path) -> bool:

@@ -164,8 +164,9 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
 
     grid = write(tmp_path / "tiny.yaml", TINY)
     monkeypatch.setattr(store, "read", refused)
-    code, _, error = vitinit("run", grid, *MINE)
-    assert (code, path.name in error, error.count("\n")) == (2, True, 1)
+    for command in (("run", grid, *MINE), ("plan", grid), ("status", grid)):
+        code, _, error = vitinit(*command)
+        assert (code, path.name in error, error.count("\n")) == (2, True, 1)
     monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
     done, to_do = load(grid).cells
