@@ -44,30 +44,27 @@ RESERVED = (
 """Options of sbatch that fields of a profile stand for, as `requeue: false`, or that submitting sets."""
 
 
-def _word(given: str) -> str:
-    if re.search(r"[\s'\"]", given) or not given:
-        raise ValueError(f"write one word, not {given!r}")
-    return given
+def matching(pattern: str, advice: str) -> AfterValidator:
+    """Return a validator of text that refuses, with advice, what does not match."""
 
+    def check(given: str) -> str:
+        if not re.fullmatch(pattern, given, re.ASCII):
+            raise ValueError(f"{given!r} {advice}")
+        return given
 
-def _variable(given: str) -> str:
-    if not given.isidentifier():
-        raise ValueError(f"{given!r} is no name of a variable")
-    return given
-
-
-def _memory(given: str) -> str:
-    match = re.fullmatch(r"(\d+) ?([KMGT]?)(i?B)?", given, re.IGNORECASE | re.ASCII)
-    if not match:
-        raise ValueError(f"{given!r} is none; write 32G, or megabytes")
-    return match[1] + match[2].upper()
+    return AfterValidator(check)
 
 
 def _lines(given: Any) -> Any:
     return given.splitlines() if isinstance(given, str) else given
 
 
-Word = Annotated[str, AfterValidator(_word)]
+Word = Annotated[str, matching(r"[^\s'\"]+", "is not one word")]
+Memory = Annotated[
+    str,
+    matching(r"(?i)\d+ ?[KMGT]?(i?B)?", "is none; write 32G, or megabytes"),
+    AfterValidator(lambda given: re.sub(" |I?B$", "", given.upper())),
+]
 
 
 class Profile(BaseModel):
@@ -91,7 +88,7 @@ class Profile(BaseModel):
     """The option of sbatch by which the cluster wants to be asked for GPUs."""
     cpus: PositiveInt = 2
     """Per process."""
-    memory: Annotated[str, AfterValidator(_memory)] | None = None
+    memory: Memory | None = None
     """Per node, such as 32G; a bare number is in megabytes."""
     time: str = "2:00:00"
     """Limit of a job: minutes, or as SLURM writes it."""
@@ -101,7 +98,9 @@ class Profile(BaseModel):
     """Seconds before its limit at which a job gets SIGUSR2; SLURM may be up to a minute early."""
     setup: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
     """Lines of shell before the job."""
-    environment: dict[Annotated[str, AfterValidator(_variable)], str] = Field(default_factory=dict)
+    environment: dict[Annotated[str, matching(r"[A-Za-z_]\w*", "is no name of a variable")], str] = Field(
+        default_factory=dict
+    )
     """Variables of the job, set after `setup`."""
     sbatch: dict[str, str] = Field(default_factory=dict)
     """Any other option of sbatch by its long name; true stands for an option without a value, false for none."""

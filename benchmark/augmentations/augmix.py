@@ -31,7 +31,7 @@ class AugMix(Augmentation):
         """Return what timm draws for so many images one after the other, B x (1 + chains) x (1 + DEPTH) x numbers.
 
         At [b, 0, 0, 0] is the share of the mixed image, at [b, 1 + c, 0, 0] that of chain c in it, at [b, 1 + c, 1:]
-        its operations, as `carry_out` takes them.
+        its operations, as `apply_operations` takes them.
         """
         from timm.data.auto_augment import augment_and_mix_transform
 
@@ -53,12 +53,12 @@ class AugMix(Augmentation):
         """Return the mixed images."""
         import torch
 
-        from vitinit.benchmark.augmentations.operations.image_operations import blend, carry_out, sent
+        from vitinit.benchmark.augmentations.operations.image_operations import apply_operations, blend, sent
 
         operations_BWL3 = drawn[:, 1:, 1:]
         shares_BW1 = sent(torch.from_numpy(drawn[:, :, 0, 0]), images_BCHW.device).float()
         mixed_BCHW = torch.zeros(images_BCHW.shape, device=images_BCHW.device)
         for chain in range(self.width):
-            changed = carry_out(images_BCHW, operations_BWL3[:, chain], fill_C11)
+            changed = apply_operations(images_BCHW, operations_BWL3[:, chain], fill_C11)
             mixed_BCHW += shares_BW1[:, 1 + chain, None, None, None] * changed.float()
         return blend(images_BCHW, mixed_BCHW.clamp_(0, 255).to(torch.uint8), shares_BW1[:, 0])

@@ -36,16 +36,16 @@ class Augmentation(Frozen):
         """
 
     def apply(self, images_BCHW: Tensor, drawn: np.ndarray, fill_C11: Tensor) -> Tensor:
-        """Return new images, each from itself and its own numbers alone: here, those of `image_operations.carry_out`.
+        """Return new images, each from itself and its own numbers alone: here, by `image_operations.apply_operations`.
 
         Args:
             images_BCHW: uint8, B x 3 x S x S, on any device; not changed.
             drawn: numbers of these images, from `draw`.
             fill_C11: mean colour of the dataset, uint8, on the same device.
         """
-        from vitinit.benchmark.augmentations.operations.image_operations import carry_out
+        from vitinit.benchmark.augmentations.operations.image_operations import apply_operations
 
-        return carry_out(images_BCHW, drawn, fill_C11)
+        return apply_operations(images_BCHW, drawn, fill_C11)
 
 
 class OnPil(Augmentation):

@@ -77,8 +77,14 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
         path = HERE / "grids" / f"{name_or_path}.yaml"
     if not is_folder_name(path.stem):
         raise VitinitError(f"grid file {path}: its name becomes a folder; use letters, digits, '-', '_' and '.'")
-    content = _with_content(read(path), path.parent)
-    file = parsed(GridFile, content, f"grid file {path}")
+    return resolve(read(path), path, seeds, fixed)
+
+
+def resolve(
+    content: Mapping[str, Any], path: Path, seeds: list[int] | None = None, fixed: Mapping[str, Any] | None = None
+) -> Grid:
+    """Resolve every run of the content of a grid's file, which need not be written yet: see `load`."""
+    file = parsed(GridFile, _with_content(content, path.parent), f"grid file {path}")
     if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
         raise VitinitError(f"grid file {path}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
     for names_in_files in (datasets.names, models.families):

@@ -135,16 +135,3 @@ def random_sides(
         area = draws.uniform(*scale) * pixels
         shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
         yield round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
-
-
-def joined(images_BCHW: Tensor, masks_BHW: Tensor) -> Tensor:
-    """Images with their masks as the last channel, uint8.
-
-    Classes are counted from 1 in it, and `IGNORED`, 255, is 0: a byte goes round. So zeros around an image are ignored.
-    """
-    return torch.cat([images_BCHW, (masks_BHW + 1)[:, None]], dim=1)
-
-
-def parted(joined_BCHW: Tensor) -> tuple[Tensor, Tensor]:
-    """The images and the masks again."""
-    return joined_BCHW[:, :-1], joined_BCHW[:, -1] - 1

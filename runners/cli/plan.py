@@ -12,7 +12,6 @@ from collections import Counter
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
@@ -25,7 +24,6 @@ from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.grid import HERE
-from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Store
@@ -254,14 +252,14 @@ def rank(
     """
     folder = data_folder(data_dir)
     written, plan, seconds, useless = prepare(method, tier, base, results, folder, placebo)
-    study, answer = written.stem, 0
+    study, failed = written.stem, 0
     if useless:
         console.print(f"without a placebo: {useless}", style="yellow")
     beside = [ROOT / REFERENCE / name for name in (TIERS[tier], *BESIDE[tier])]
     options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
     argv = ["vitinit", "run", str(written), "--results", str(results)]
-    while not answer:
-        target, failed = plan.target, 0
+    while not failed:
+        target = plan.target
         if target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
@@ -273,12 +271,11 @@ def rank(
             except KeyboardInterrupt as stopped:
                 console.print(str(stopped))
                 raise typer.Exit(130) from None
-        words = [study, "--results", str(results), *(word for folder in beside for word in ("--beside", str(folder)))]
-        answer = import_module("vitinit.analysis.standing").main(words) or failed
+        import_module("vitinit.analysis.standing").run(study, [results], beside)
         plan = looks.read(results / study) or plan
         if plan.target in (None, target):  # it is final, or nothing was looked at, and what is printed says why
             break
-    raise typer.Exit(answer)
+    raise typer.Exit(failed)
 
 
 def named(text: str, what: str = "METHOD") -> dict[str, Any]:
@@ -344,14 +341,14 @@ def prepare(
 
     setting = Setting(results, "rank", data, Execution(default_device(), 1, "inline"), {})
     content, useless = grid_of(rows), ""
-    cells = _draft(content)
+    cells = grids.resolve(content, Path("rank.yaml"), [0]).cells
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
         raise VitinitError(misfits[0])
     if reason := unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
     try:
         whole = grid_of({**rows, control_row: {**base_alone, "method": control}})
-        beside = _draft(whole)
+        beside = grids.resolve(whole, Path("rank.yaml"), [0]).cells
         seconds = measured_seconds(beside[2], setting)
         content, cells = whole, beside
     except VitinitError as error:
@@ -363,19 +360,8 @@ def prepare(
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
     with os_errors(f"cannot write {grid}"):
         results.mkdir(parents=True, exist_ok=True)
-        _write(grid, content)
+        write_atomically(grid, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
     before = looks.read(results / grid.stem)
     if before is None:
         looks.write(results / grid.stem, plan)
     return grid, before or plan, seconds, useless
-
-
-def _write(grid: Path, content: dict[str, Any]) -> None:
-    write_atomically(grid, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
-
-
-def _draft(content: dict[str, Any]) -> list[Cell]:
-    """Return the runs of the first seed, of a grid that is not written yet."""
-    with TemporaryDirectory() as folder:
-        _write(Path(folder, "rank.yaml"), content)
-        return grids.load(f"{folder}/rank.yaml", [0]).cells

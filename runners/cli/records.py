@@ -30,7 +30,7 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     Raises:
         VitinitError: there is none, there are those of several runs, or none is valid.
     """
-    roots = list(dict.fromkeys((results, REFERENCE)))
+    roots = dict.fromkeys((results, REFERENCE))
     paths = [path for root in roots if prefix.isalnum() for path in root.glob(f"*/{prefix}*.json")]
     run_ids = sorted({path.name[:16] for path in paths if re.match(r"[0-9a-f]{16}\.", path.name)})
     if not run_ids:
@@ -40,8 +40,7 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
     records: list[tuple[Path, Outcome]] = []
     for store in map(Store, roots):
-        studies = sorted({path.parent.name for path in paths if path.parents[1] == store.root})
-        outcomes = [outcome for study in studies if (outcome := store.outcome(study, run_ids[0]))]
+        outcomes = filter(None, [store.outcome(study, run_ids[0]) for study in store.folders()])
         for record in sorted(outcomes, key=lambda outcome: outcome.written, reverse=True):
             records.append((store.path(record.study, record.run_id, record.status), record))
     if not records:

@@ -16,7 +16,7 @@ from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
 from vitinit.runners.launching.watch import RUNS, Display, View, job_name, jobs_of
-from vitinit.runners.launching.work import Executor, Queue, Work, led, local, record_failure, work
+from vitinit.runners.launching.work import Executor, Queue, led, record_failure, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions
 from vitinit.slurm import jobs as slurm_jobs
@@ -27,7 +27,7 @@ LOOK_S = 5.0
 """Seconds between two looks at the jobs that are waited for."""
 
 
-def hand_out(view: View, todo: Work, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
+def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
     """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
     live = {cell.run_id for cell in view.cells("live")}
     todo = replace(
@@ -47,15 +47,15 @@ def hand_out(view: View, todo: Work, options: LaunchOptions, display: Display, p
             f"whether jobs of {setting.study} wait or run is not known: {view.jobs.silence}. Call it again; if that "
             f"cluster is gone for good, remove {setting.root / setting.study / 'jobs'}"
         )
-    bury(view, setting)
+    release_ended(view, setting)
     if todo.cells and number:
         submit_workers(todo, number, profile, display)
     elif todo.cells:
         display.say("its jobs will carry out what is to do; --add N hands more over")
-    return followed if options.wait else None
+    return follow_jobs if options.wait else None
 
 
-def wanted(todo: Work, view: View, profile: Profile, add: int | None) -> int:
+def wanted(todo: Queue, view: View, profile: Profile, add: int | None) -> int:
     """Return the number of jobs to hand over: `add`, or one for each run until there are the profile's `jobs`.
 
     Jobs that wait or begin are counted for runs that they know of.
@@ -71,7 +71,7 @@ def wanted(todo: Work, view: View, profile: Profile, add: int | None) -> int:
     return min(needed, max(profile.jobs - len(alive), min(1, unknown)))
 
 
-def described(todo: Work, number: int, profile: Profile) -> str:
+def described(todo: Queue, number: int, profile: Profile) -> str:
     """Return one line on the jobs to be handed over."""
     at_once = f", {todo.slots} at once" if todo.slots > 1 else ""
     return (
@@ -80,19 +80,19 @@ def described(todo: Work, number: int, profile: Profile) -> str:
     )
 
 
-def submit_workers(todo: Work, number: int, profile: Profile, display: Display) -> None:
+def submit_workers(todo: Queue, number: int, profile: Profile, display: Display) -> None:
     """Hand workers to the cluster, with a copy of the code. They go on when the launcher ends.
 
     Raises:
         SlurmError: the cluster does not answer, or does not take the jobs.
         VitinitError: the results folder cannot be written.
     """
-    setting, number = todo.setting, min(number, max_array_size())
+    setting, study, number = todo.setting, todo.setting.study, min(number, max_array_size())
     display.say(described(todo, number, profile))
     if ignored := ignored_variables(profile):
         display.say(f"the profile says what jobs ask for, and not {', '.join(ignored)} of this shell", "yellow")
     stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
-    folder = setting.root / setting.study / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
+    folder = setting.root / study / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name = job_name(folder)
 
     def interrupt() -> None:
@@ -106,20 +106,25 @@ def submit_workers(todo: Work, number: int, profile: Profile, display: Display) 
             (folder / RUNS).write_text(json.dumps([cell.run_id for cell in todo.cells]))
             job_ids = submit(work_in_job, todo, number, profile, folder, name)
     except KeyboardInterrupt:
-        slurm_jobs.cancel(slurm_jobs.queued([name]))
+        try:
+            slurm_jobs.cancel(slurm_jobs.queued([name]))
+        except slurm_jobs.SlurmError as error:
+            raise KeyboardInterrupt(
+                f"stopped; jobs may be left, vitinit slurm cancel {study} ends them: {error}"
+            ) from None
         raise
     except slurm_jobs.SlurmError:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
     display.say(f"handed to SLURM: job{several}; logs: {folder}")
-    display.say(f"see: vitinit status {setting.study}, vitinit slurm cancel {setting.study}")
+    display.say(f"see: vitinit status {study}, vitinit slurm cancel {study}")
 
 
-def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
     """Wait for runs that workers elsewhere carry out, until none of these is left. See `work.Executor`."""
-    setting, quiet = queue.work.setting, 0
-    left = {cell.run_id for cell in queue.work.cells}
+    setting, quiet = queue.setting, 0
+    left = {cell.run_id for cell in queue.cells}
     cancel = f"vitinit slurm cancel {setting.study}"
     try:
         while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
@@ -142,14 +147,15 @@ def followed(queue: Queue, display: Display, stop: Stop) -> Generator[End, None,
         yield Unfinished(run_id, "stopped", "no job of it is left")
 
 
-def work_in_job(todo: Work) -> None:
+def work_in_job(queue: Queue) -> None:
     """Carry out runs as a job, until none is left.
 
     Before its time limit, and when it is preempted, the cluster sends a signal: the runs save and stop, and the job
     asks to be started again. Runs that the limit has stopped before the job came a step further have failed: they would
     do so for ever. On a node whose GPU does not compute no run has failed: the job asks to be started again.
     """
-    queue = Queue(todo, int(os.environ.get("SLURM_ARRAY_TASK_ID") or 0) * todo.slots % len(todo.cells))
+    first = int(os.environ.get("SLURM_ARRAY_TASK_ID") or 0) * queue.slots % len(queue.cells)
+    queue.cells, queue.began = (*queue.cells[first:], *queue.cells[:first]), time.monotonic()
     leads, stop = os.environ.get("SLURM_PROCID", "0") == "0", Stop()
     with on_signals(stop):
         try:
@@ -178,25 +184,25 @@ def work_in_job(todo: Work) -> None:
         job_id = slurm_jobs.current()
         message = f"not a single step could be saved within the time limit of its job {job_id}: ask for more time"
         for cell in queue.stopped():
-            record_failure(cell, todo.setting, "OutOfTime", message)
+            record_failure(cell, queue.setting, "OutOfTime", message)
     sys.exit(1)
 
 
 def _work(queue: Queue, stop: Stop) -> None:
-    setting, display = queue.work.setting, Display(Terminal(160))
+    setting, display = queue.setting, Display(Terminal(160))
     if source_hash() != setting.code["source"]:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
     if export_ranks() == 1:
         if any(queue.candidates()):
-            work(queue, local, display, stop)
+            work(queue, run_locally, display, stop)
         return
     with led(setting) as (executor, shared):
         if executor:
-            queue.work = replace(queue.work, setting=shared)
+            queue.setting = shared
             work(queue, executor, display, stop)
 
 
-def bury(view: View, setting: Setting) -> None:
+def release_ended(view: View, setting: Setting) -> None:
     """Let go of the runs whose job is over: the next worker need not wait until their heartbeat is stale."""
     for run_id, owner in view.owners.items():
         if view.jobs.over(owner):

@@ -32,7 +32,7 @@ from vitinit.runners.launching.watch import (
     print_plan,
     run_seconds,
 )
-from vitinit.runners.launching.work import Executor, Queue, Tally, Work, check_writable, in_order, led, local, work
+from vitinit.runners.launching.work import Executor, Queue, Tally, check_writable, in_order, led, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LOCAL, LaunchOptions, print_table
 from vitinit.runners.tracking.tracker import checked
@@ -67,7 +67,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 if not executor:
                     return Tally()
             elif not profile:
-                executor = local
+                executor = run_locally
             elif not options.dry_run:
                 # no other launcher may plan and hand out the same study at once
                 lock = stack.enter_context(claims.held(study / "jobs/submitting", Stop()))
@@ -95,12 +95,11 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
         raise KeyboardInterrupt(message) from None
 
 
-def _finish(view: View, todo: Work, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
+def _finish(view: View, todo: Queue, executor: Executor | None, failed_before: list[str], display: Display) -> Tally:
     setting, tally = todo.setting, Tally()
     if todo.cells and executor:
-        queue = Queue(todo)
-        tally = work(queue, executor, display)
-        others = len(todo.cells) - len(queue.taken) if setting.execution.executor != "slurm" else 0
+        tally = work(todo, executor, display)
+        others = len(todo.cells) - len(todo.taken) if setting.execution.executor != "slurm" else 0
         elsewhere = f", {others} run by another launcher" if others else ""
         stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
         display.say(f"{count(tally.finished, 'run')} finished, {len(tally.failures)} failed{stopped}{elsewhere}")
@@ -209,7 +208,7 @@ def resolve_device(device: str, profile: Profile | None) -> str:
 
 def _todo(
     grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int
-) -> tuple[View, Work, list[str]]:
+) -> tuple[View, Queue, list[str]]:
     """Return what is seen, what is to be carried out, and the run_ids of those that failed before and are left alone.
 
     But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
@@ -243,7 +242,7 @@ def _todo(
     for cell in cells:
         check_execution(cell.spec, setting.execution)
     seconds = run_seconds(cells, view.contents.done.values())
-    return view, Work(in_order(cells, seconds), setting, slots, seconds), failed_before
+    return view, Queue(in_order(cells, seconds), setting, slots, seconds), failed_before
 
 
 def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], display: Display) -> None:
@@ -264,7 +263,7 @@ def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], d
     store.write_layout(study, grid.layout)
 
 
-def try_out(todo: Work) -> Tally:
+def try_out(todo: Queue) -> Tally:
     """Try the first run of every row and dataset, one after the other; print what fails and how long all take."""
     from vitinit.runners.one_run.carry_out import measured_seconds
 

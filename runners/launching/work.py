@@ -1,7 +1,7 @@
 """Workers that pull: each takes the next run that nobody has recorded or is carrying out, until none is left.
 
-Executors: `local`, several runs at once, each in a process of its own that a fork server starts; and `inline`, one
-after the other, in this process or in several that torchrun or a job started.
+Executors: `run_locally`, several runs at once, each in a process of its own that a fork server starts; and
+`run_inline`, one after the other, in this process or in several that torchrun or a job started.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -38,20 +38,6 @@ if TYPE_CHECKING:
     from vitinit.runners.training.distributed import World
 
 
-@dataclass(frozen=True)
-class Work:
-    """Runs of a study, in the order in which they are taken, and how they are carried out; picklable."""
-
-    cells: tuple[Cell, ...]
-    setting: Setting
-    slots: int = 1
-    """Number of runs that a worker carries out at once."""
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Time of runs by run_id, where records tell."""
-    limit_s: float = math.inf
-    """Time that a job has until it is told to stop."""
-
-
 def in_order(cells: list[Cell], seconds: dict[str, float]) -> tuple[Cell, ...]:
     """Sort runs seed by seed, so that a row that cannot run fails early; within a seed the longest first.
 
@@ -62,31 +48,34 @@ def in_order(cells: list[Cell], seconds: dict[str, float]) -> tuple[Cell, ...]:
     return tuple(sorted(cells, key=lambda cell: (position[cell.spec.seed], -seconds.get(cell.run_id, math.inf))))
 
 
+@dataclass
 class Queue:
-    """The runs as one worker takes them.
+    """Runs of a study in the order in which a worker takes them, and how they are carried out; picklable."""
 
-    Args:
-        work: all of them.
-        start: position of the run that this worker looks at first.
-    """
-
-    def __init__(self, work: Work, start: int = 0) -> None:
-        self.work, self._cells = work, (*work.cells[start:], *work.cells[:start])
-        self.taken: dict[str, set[Path]] = {}
-        """Runs that this worker took, with the checkpoints that they had then."""
-        self.ended: set[str] = set()
-        """Runs that are known to be recorded, by whomever."""
-        self.declined = False
-        """True if a run was left alone because the rest of this job is too short for it."""
-        self._began = time.monotonic()
-        self._missing = cache(lambda dataset: unavailable(dataset, work.setting.data_dir))
+    cells: Sequence[Cell]
+    setting: Setting
+    slots: int = 1
+    """Number of runs that a worker carries out at once."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time of runs by run_id, where records tell."""
+    limit_s: float = math.inf
+    """Time that a job has until it is told to stop."""
+    began: float = field(default_factory=time.monotonic)
+    """Start of that time, by this machine's monotonic clock."""
+    taken: dict[str, set[Path]] = field(default_factory=dict)
+    """Runs that this worker took, with the checkpoints that they had then."""
+    ended: set[str] = field(default_factory=set)
+    """Runs that are known to be recorded, by whomever."""
+    declined: bool = False
+    """True if a run was left alone because the rest of this job is too short for it."""
 
     def candidates(self) -> Iterator[Cell]:
         """Yield the runs that have no record and no live owner, and whose data are here."""
-        setting = self.work.setting
+        setting = self.setting
+        missing = cache(lambda dataset: unavailable(dataset, setting.data_dir))
         study = setting.root / setting.study
         recorded, begun = ({path.name for path in study.glob(names)} for names in ("*.json", "unfinished/*"))
-        for cell in self._cells:
+        for cell in self.cells:
             run_id = cell.run_id
             if run_id in self.ended:
                 continue
@@ -94,7 +83,7 @@ class Queue:
                 self.ended.add(run_id)
                 continue
             owned = run_id in begun and claims.live(setting.folder(run_id))
-            if not owned and not self._missing(cell.spec.dataset):
+            if not owned and not missing(cell.spec.dataset):
                 yield cell
 
     def next(self) -> Cell | None:
@@ -102,29 +91,29 @@ class Queue:
 
         Near the limit of a job, a run that a fresh job has time for is left to one.
         """
-        spent_s, limit_s = time.monotonic() - self._began, self.work.limit_s
+        spent_s = time.monotonic() - self.began
         for cell in self.candidates():
-            if limit_s - spent_s < self.work.seconds.get(cell.run_id, 0) <= limit_s:
+            if self.limit_s - spent_s < self.seconds.get(cell.run_id, 0) <= self.limit_s:
                 self.declined = True
             elif cell.run_id not in self.taken:
-                self.taken[cell.run_id] = {*claims.checkpoints(self.work.setting.folder(cell.run_id))}
+                self.taken[cell.run_id] = {*claims.checkpoints(self.setting.folder(cell.run_id))}
                 return cell
         return None
 
     def stopped(self) -> list[Cell]:
         """Return the runs that this worker took and that have no record."""
-        return [cell for cell in self._cells if cell.run_id in self.taken.keys() - self.ended]
+        return [cell for cell in self.cells if cell.run_id in self.taken.keys() - self.ended]
 
     def progressed(self) -> bool:
         """Return True if a run that this worker took has ended, or has been saved at a later step."""
-        folder = self.work.setting.folder
+        folder = self.setting.folder
         saved = (claims.checkpoints(folder(run_id)).keys() - before for run_id, before in self.taken.items())
         return bool(self.ended & self.taken.keys()) or any(saved)
 
 
 Executor = Callable[[Queue, Display, Stop], Generator[End, None, None]]
 """Function that carries runs of a queue out, tells the display what they say on the way, and yields how each ended:
-`inline`, `local` or `cluster.followed`. It raises
+`run_inline`, `run_locally` or `cluster.follow_jobs`. It raises
 
 - VitinitError: the results folder cannot be written, or nothing can be started;
 - KeyboardInterrupt: a stop was asked for; runs in progress have saved where they were."""
@@ -159,10 +148,10 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
         VitinitError: the results folder cannot be written.
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
-    setting, tally = queue.work.setting, Tally()
+    setting, tally = queue.setting, Tally()
     check_writable(setting.root / setting.study)
     with display:
-        display.begin(queue.work.cells)
+        display.begin(queue.cells)
         with contextlib.closing(executor(queue, display, stop or Stop())) as ends:
             for end in ends:
                 if end.status == "elsewhere":  # another was faster
@@ -222,12 +211,12 @@ PRELOAD = [
 ]
 
 
-def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
+def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
     """Carry out several runs at once, a fresh process a run; a process that dies becomes a failure record.
 
     Each process sees the GPU that has fewest runs. See `work.Executor`.
     """
-    context, setting = fork_server(), queue.work.setting
+    context, setting = fork_server(), queue.setting
     slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
@@ -239,7 +228,7 @@ def local(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, No
                     deadline = time.monotonic() + setting.grace_s
                     for _, process, _ in running.values():
                         process.terminate()
-                while len(running) < queue.work.slots and not (trouble or stop.reason) and (cell := queue.next()):
+                while len(running) < queue.slots and not (trouble or stop.reason) and (cell := queue.next()):
                     slot = min(slots, key=[gpu for *_, gpu in running.values()].count)
                     try:
                         receiver, process = _start(context, cell, setting, slot)
@@ -361,7 +350,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
         send(end)
 
 
-def inline(queue: Queue, display: Display, stop: Stop, world: "World | None" = None) -> Generator[End, None, None]:
+def run_inline(queue: Queue, display: Display, stop: Stop, world: "World | None" = None) -> Generator[End, None, None]:
     """Carry out runs in this process; in a world of several it is rank 0, and the others follow. A `work.Executor`."""
     from vitinit.runners.one_run.carry_out import carry_out
     from vitinit.runners.training.distributed import ALONE
@@ -369,9 +358,9 @@ def inline(queue: Queue, display: Display, stop: Stop, world: "World | None" = N
     stop, world = Stop(parent=stop), world or ALONE
     with on_signals(stop):
         while not stop.reason and (cell := queue.next()):
-            world.broadcast((cell, queue.work.setting))
+            world.broadcast((cell, queue.setting))
             on_event = partial(display.event, cell.run_id)
-            end = carry_out(cell, queue.work.setting, Stop(parent=stop), on_event, world)
+            end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
             world.agreed(stop)
             yield end
         if stop.reason:
@@ -402,6 +391,6 @@ def led(setting: Setting) -> Iterator[tuple[Executor | None, Setting]]:
             return
         shared = replace(setting.execution, threads=world.threads, processes=world.size, nodes=world.nodes)
         try:
-            yield partial(inline, world=world), replace(setting, execution=shared)
+            yield partial(run_inline, world=world), replace(setting, execution=shared)
         finally:
             world.broadcast()

@@ -32,7 +32,7 @@ from vitinit.benchmark.metrics.registry import main_metric
 from vitinit.benchmark.spec import DatasetSpec, Recipe
 from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive, stream
-from vitinit.runners.augmentation.mixing import erase, joined, mix, parted, random_sides
+from vitinit.runners.augmentation.mixing import erase, mix, random_sides
 from vitinit.runners.training.distributed import ALONE, World
 
 EVALUATION_BATCH = {"cpu": 500, "cuda": 2000}
@@ -272,8 +272,10 @@ class Loader(ABC):
         for step, images, numbers in taken:
             labels.append(self._labels.index_select(0, sent(numbers, self.device)))
             images = sent(images, self.device).contiguous()
-            # what moves pixels moves masks, as one more channel
-            images = joined(images, labels[-1]) if self.dense else images
+            if self.dense:
+                # What moves pixels moves masks, as one more channel. Classes are counted from 1 in it, and IGNORED is
+                # 0, as 255 + 1 is in a byte: zeros around an image are ignored.
+                images = torch.cat([images, labels[-1][:, None] + 1], dim=1)
             batches.append(self.crop_and_flip(images, epoch, step))
         if drawn:
             images, sizes = torch.cat(batches), [len(images) for images in batches]
@@ -283,7 +285,7 @@ class Loader(ABC):
         finished = []
         for images, targets, (step, *_) in zip(batches, labels, taken, strict=True):
             if self.dense:
-                images, targets = parted(images)
+                images, targets = images[:, :-1], images[:, -1] - 1
             if recipe.mixes:
                 first = step * recipe.batch_size + self.part.start
                 images, targets = mix(images, targets, recipe, self.classes, self.seed, epoch, first)

@@ -82,7 +82,7 @@ def carry_out(
         BrokenDevice: the GPU does not compute; no run has failed.
     """
     if world.rank:
-        return _help(cell, setting, stop, world)
+        return _follow_rank_0(cell, setting, stop, world)
     folder = setting.folder(cell.run_id)
 
     def report(line: str) -> None:
@@ -114,7 +114,7 @@ def carry_out(
                 outcome = failure(cell, setting, error.kind, error.message, error.trace)
             except Exception as error:
                 if world.size > 1 and not isinstance(error, Diverged):
-                    _give_up(cell, setting, error, world, claim)
+                    _end_process(cell, setting, error, world, claim)
                 if lost_device := gpu.to_blame(error, world.device(setting.execution.device), folder):
                     raise lost_device from error
                 outcome = failure(cell, setting, type(error).__name__, _message(error), traceback.format_exc())
@@ -162,7 +162,7 @@ def record(outcome: RunRecord | FailureRecord, store: Store, checkpoints: Checkp
             ) from None
 
 
-def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
+def _follow_rank_0(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
     """Take the part of another rank in `carry_out`; rank 0 sends that the run begins, if it does, and its end."""
     end = world.broadcast()
     if end == BEGIN:
@@ -171,7 +171,7 @@ def _help(cell: Cell, setting: Setting, stop: Stop, world: World) -> End:
         except (Stopped, Diverged, Failed, BrokenDevice):
             pass  # rank 0 has raised the same
         except Exception as error:
-            _give_up(cell, setting, error, world)
+            _end_process(cell, setting, error, world)
         end = world.broadcast()
     if isinstance(end, Exception):
         raise end
@@ -184,7 +184,7 @@ def _message(error: Exception) -> str:
     return str(error) if isinstance(error, VitinitError) or gpu.out_of_memory(error) else located(error)
 
 
-def _give_up(
+def _end_process(
     cell: Cell, setting: Setting, error: Exception, world: World, claim: claims.Claim | None = None
 ) -> NoReturn:
     """End this process: it has failed where the others wait for it.
@@ -266,8 +266,8 @@ def train_to_end(
         on_epoch(row, observer.see(training.model, row.epoch, evaluated) if observer else None)
 
     between_steps()
-    evaluate_on, how = cell.spec.dataset.evaluate_on, this.execution
-    train(training, this.loader, evaluate_on, epoch_ended, between_steps, world, how.micro_batch, how.compiled)
+    evaluate_on = cell.spec.dataset.evaluate_on
+    train(training, this.loader, evaluate_on, epoch_ended, between_steps, this.execution.compiled)
     return this.record() if checkpoints else None
 
 
@@ -322,8 +322,7 @@ class RunInProgress:
         if self.world.rank == 0 and has_attention(self.training.model):
             keeps = self.setting.keep_maps and spec.model.attention_maps is not None
             maps_at = (0, recipe.epochs) if keeps else ()
-            held_out = len(self.data.held_out.labels)
-            self.observer = Observer(self.loader, held_out, self.setting.probes, maps_at, self.report)
+            self.observer = Observer(self.loader, self.setting.probes, maps_at, self.report)
         if self.world.rank == 0 and self.setting.keep_maps and spec.model.attention_maps is None:
             self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
         self.from_step = 0
@@ -333,13 +332,13 @@ class RunInProgress:
 
     def new_training(self) -> Training:
         """With whatever weights the model was built with."""
-        loader = self.loader
+        loader, micro_batch = self.loader, self.execution.micro_batch
         model = build_model(self.spec.model, loader.classes, loader.dense, self.spec.seed).to(loader.device)
         for initializer in filter(None, (self.base, self.method)):
             initializer.freeze(model)
         if self.spec.recipe.residuals == "half":
             halve_residuals(model)
-        return Training(model, self.spec.recipe, loader.steps, loader.device)
+        return Training(model, self.spec.recipe, loader.steps, loader.device, self.world, micro_batch)
 
     def resume(self, checkpoints: Checkpoints) -> bool:
         """Go on from the newest checkpoint that can be used, if there is one.

@@ -17,7 +17,7 @@ from vitinit.initializers.errors import VitinitError, explain
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.watch import Display
-from vitinit.runners.launching.work import Queue, Work, check_writable, inline, work
+from vitinit.runners.launching.work import Queue, check_writable, run_inline, work
 from vitinit.runners.loaders.base import open_data
 
 
@@ -85,7 +85,7 @@ def repeat(
     for status in STATUSES:
         private.remove(record.study, record.run_id, status)
     setting = Setting(private.root, record.study, data_dir, execution, code(), probes=bool(record.probes))
-    work(Queue(Work((Cell(record.row, record.spec),), setting)), inline, display)
+    work(Queue((Cell(record.row, record.spec),), setting), run_inline, display)
     outcome = private.outcome(record.study, record.run_id)
     if not outcome or isinstance(outcome, SkipRecord):
         raise VitinitError(f"run {record.run_id} is being repeated for {out} by another process")

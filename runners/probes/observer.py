@@ -36,7 +36,6 @@ class Observer:
 
     Args:
         loader: of the run.
-        held_out: how many images accuracy is measured on.
         probing: whether to measure probes.
         maps_at: the epochs after which to take what is kept, 0 for the beginning; empty for none.
         report: told, in one line, what cannot be measured.
@@ -45,7 +44,6 @@ class Observer:
     def __init__(
         self,
         loader: Loader,
-        held_out: int,
         probing: bool,
         maps_at: tuple[int, ...],
         report: Callable[[str], None],
@@ -59,7 +57,7 @@ class Observer:
         self.targets_LHNN: Tensor | None = None
         if probing or maps_at:
             count = GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
-            self.images_BCHW = loader.plain(chosen(held_out, count), "held_out")
+            self.images_BCHW = loader.plain(chosen(len(loader.data.held_out.labels), count), "held_out")
 
     def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> Probe | None:
         """Measure what is to be measured after this epoch; return the probe that was taken.

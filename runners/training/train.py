@@ -55,10 +55,21 @@ class Training:
         ema: moving average of the weights, from the first step on; None where the recipe has none.
         history: one row for each finished epoch.
         correct: images classified correctly at the last evaluation, as `RunRecord.correct` has them.
+        world: the processes that train together.
+        micro_batch: at most this many images at once in this process; None: all of its part of a batch.
     """
 
-    def __init__(self, model: nn.Module, recipe: Recipe, steps_per_epoch: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        recipe: Recipe,
+        steps_per_epoch: int,
+        device: torch.device,
+        world: World = ALONE,
+        micro_batch: int | None = None,
+    ) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
+        self.world, self.micro_batch = world, micro_batch
         if recipe.optimizer == ADAMW:  # in torch's fused implementation; the others are timm's
             self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
                 optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
@@ -119,8 +130,6 @@ def train(
     evaluate_on: Literal["test", "val"] = "test",
     on_epoch: Callable[[EpochRow], None] = lambda row: None,
     between_steps: Callable[[], None] = lambda: None,
-    world: World = ALONE,
-    micro_batch: int | None = None,
     compile: bool = False,
 ) -> None:
     """Train to the last epoch and evaluate on all held-out images after the epochs that the recipe says.
@@ -134,15 +143,13 @@ def train(
         on_epoch: told about every finished epoch.
         between_steps: called wherever `training.state_dict()` may be saved, equally often in all processes; what it
             raises ends the training.
-        world: the processes that train together.
-        micro_batch: at most this many images at once in this process; None: all of its part of a batch.
         compile: train through torch.compile; evaluation stays as it is.
 
     Raises:
         Diverged: a loss is NaN or infinite at the end of an epoch.
         VitinitError: the model cannot be compiled.
     """
-    model, recipe, device = training.model, training.recipe, loader.device
+    model, recipe, device, world = training.model, training.recipe, loader.device, training.world
     fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
     with fork, tensor_floats(recipe.precision), compiled(model, compile) as forward:
         parallel = warmed_up(world.parallel(forward), training, loader.image_size)
@@ -152,14 +159,15 @@ def train(
             model.train()
             for batch in loader.train(epoch, training.step):
                 training.scheduler.step_update(training.total_steps)
-                update(training, parallel, batch, loader.seed, world, micro_batch)
+                update(training, parallel, batch, loader.seed)
                 training.epoch_seconds = time.perf_counter() - start
                 between_steps()
             losses = {"training": float(training.loss_sum) / loader.steps}
             training_seconds = time.perf_counter() - start
             scores: dict[str, Any] = {}
             if epoch + 1 in recipe.evaluated_epochs:
-                how = (loader, recipe, between_steps, world, micro_batch, epoch + 1 == recipe.epochs)
+                last = epoch + 1 == recipe.epochs
+                how = (loader, recipe, between_steps, world, training.micro_batch, last)
                 metrics, training.correct = evaluate(model, *how)
                 if loader.metric not in metrics:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
@@ -190,21 +198,14 @@ def train(
             between_steps()
 
 
-def update(
-    training: Training,
-    parallel: nn.Module,
-    batch: tuple[Tensor, Tensor],
-    seed: int,
-    world: World = ALONE,
-    micro_batch: int | None = None,
-) -> None:
+def update(training: Training, parallel: nn.Module, batch: tuple[Tensor, Tensor], seed: int) -> None:
     """Take one optimiser step on this process's part of a batch.
 
     Every micro batch counts by its images, whatever their number here and elsewhere, so that the gradients of all
     processes add up to the one of the mean loss over the whole batch: `parallel` takes the mean of their gradients.
     """
-    model, optimizer, scaler, recipe = training.model, training.optimizer, training.scaler, training.recipe
-    parts, loss_sum = micro_batches(*batch, micro_batch), torch.zeros_like(training.loss_sum)
+    optimizer, scaler, recipe, world = training.optimizer, training.scaler, training.recipe, training.world
+    parts, loss_sum = micro_batches(*batch, training.micro_batch), torch.zeros_like(training.loss_sum)
     optimizer.zero_grad()
     for number, (images, targets) in enumerate(parts):
         position = (world.rank, number) if world.size > 1 or len(parts) > 1 else ()
@@ -219,15 +220,15 @@ def update(
     # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
     if recipe.clip_grad:
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_grad)
+        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
     scaler.step(optimizer)
     scaler.update()
     training.loss_sum += world.sum(loss_sum)
     training.step += 1
     if training.ema and training.total_steps == 1:
-        training.ema.set(model)  # the average begins with the weights after the first step
+        training.ema.set(training.model)  # the average begins with the weights after the first step
     elif training.ema:
-        training.ema.update(model)
+        training.ema.update(training.model)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.held import HELD, HOLD
 from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, call, children, grandchildren, start, until
 from vitinit.benchmark.records.store import Store
 from vitinit.runners.launching.watch import Display
-from vitinit.runners.launching.work import Queue, Work, inline, work
+from vitinit.runners.launching.work import Queue, run_inline, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.training import checkpoint
 
@@ -174,7 +174,7 @@ def _race(folder, number, start, finished):
     runs = cells(folder, epochs=1)[:4]
     display = Display(Console(file=(folder / f"out{number}").open("w")))
     start.wait()
-    finished.put(work(Queue(Work(tuple(runs), setting(folder / "results"))), inline, display).finished)
+    finished.put(work(Queue(tuple(runs), setting(folder / "results")), run_inline, display).finished)
 
 
 def race(folder, launchers):

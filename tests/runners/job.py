@@ -6,7 +6,7 @@ from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.basics.environment import source_hash
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.work import Work
+from vitinit.runners.launching.work import Queue
 
 JOB = {
     "SLURM_JOB_ID": "7",
@@ -25,4 +25,4 @@ def todo(root):
     spec = cell.spec.model_copy(update={"base": InitializerSpec(name=HELD)})
     code = {"source": source_hash()}
     setting = Setting(root, "smoke", root, Execution("cpu", 1, "slurm"), code, 0.0)
-    return Work((Cell(cell.row, spec),), setting)
+    return Queue((Cell(cell.row, spec),), setting)

@@ -1,11 +1,11 @@
 """Pillow's image operations for whole batches, on the device of the images, with Pillow's pixels bit for bit.
 
 Operations are drawn for each image, by timm's own code without the work, and carried out for all images at once that
-have the same one in the same layer. Those of `carry_out` take images B x 3 x S x S, uint8, the numbers of each of them,
-B x X, float64 on the same device, and a colour for what comes from outside of an image, uint8, 3 x 1 x 1; they give new
-images. Arithmetic is carried out in Pillow's order and width (float32 in blending, float64 in geometry), one rounding a
-step: no fused operations, no division by a Python number where it would count, which some devices carry out as a
-multiplication. Nothing here waits for the device.
+have the same one in the same layer. Those of `apply_operations` take images B x 3 x S x S, uint8, the numbers of each
+of them, B x X, float64 on the same device, and a colour for what comes from outside of an image, uint8, 3 x 1 x 1; they
+give new images. Arithmetic is carried out in Pillow's order and width (float32 in blending, float64 in geometry), one
+rounding a step: no fused operations, no division by a Python number where it would count, which some devices carry out
+as a multiplication. Nothing here waits for the device.
 """
 
 import math
@@ -198,7 +198,7 @@ def numbers(operation: str, *values: float) -> Numbers:
     return float(KINDS.index(operation)), *values, *[0.0] * (NUMBERS - len(values))
 
 
-def carry_out(images_BCHW: Tensor, drawn_BLN: np.ndarray, fill_C11: Tensor) -> Tensor:
+def apply_operations(images_BCHW: Tensor, drawn_BLN: np.ndarray, fill_C11: Tensor) -> Tensor:
     """New images, changed as drawn.
 
     Args:
@@ -258,7 +258,7 @@ def recording(transform_of: Any, config: str, image_size: int) -> Any:
 
 
 def _recorded(name: str, size: int, _: Numbers, by: float = 0.0, *, resample: Any, **__: Any) -> Numbers:
-    """Draw as timm's function of this name does, and return the numbers of `carry_out`."""
+    """Draw as timm's function of this name does, and return the numbers of `apply_operations`."""
     if name in OPERATIONS:
         return numbers(name, by)
     if name == "invert":

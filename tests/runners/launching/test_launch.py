@@ -28,7 +28,7 @@ from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster
 from vitinit.runners.launching.watch import RUNS, Display, jobs_of, look
-from vitinit.runners.launching.work import Queue, Work, in_order, inline, local, work
+from vitinit.runners.launching.work import Queue, in_order, run_inline, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.slurm import submit
@@ -51,7 +51,7 @@ def test_a_run_that_came_free_is_carried_out(setting):
             claims.bury(folder, claims.last(folder))
 
     out = io.StringIO()
-    tally = work(Queue(Work(tuple(cells), setting)), inline, OwnerGoes(Console(file=out, width=200)))
+    tally = work(Queue(tuple(cells), setting), run_inline, OwnerGoes(Console(file=out, width=200)))
     assert tally.finished == 2
     assert "2/2 done, 0 s left" in out.getvalue()
 
@@ -71,8 +71,8 @@ def test_workers_that_pull_end_together(setting, case, known):
     for _ in range(20):
         length = {cell.run_id: took for row in by_row for took in [dice.uniform(1, 10)] for cell in row}
         cells = [cell for row in by_row for cell in row]
-        todo = Work(in_order(cells, length if known else {}), setting, seconds=length)
-        queues = [Queue(todo, number) for number in range(4)]
+        todo = Queue(in_order(cells, length if known else {}), setting, seconds=length)
+        queues = [replace(todo, cells=[*todo.cells[number:], *todo.cells[:number]], ended=set()) for number in range(4)]
         free_at = [(0.0, number) for number in range(4)]
         while free_at:
             now, number = heapq.heappop(free_at)
@@ -101,14 +101,14 @@ def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting):
     long, longer, short, absent = (Cell("Kaiming uniform", spec(seed=seed)) for seed in range(4))
     absent = Cell("elsewhere", spec(dataset=DatasetSpec(name="cifar10")))
     seconds = {long.run_id: 3600.0, longer.run_id: 7200.0, short.run_id: 1.0}
-    todo = Work((absent, long, longer, short), setting, seconds=seconds, limit_s=3600.0)
-    queue = Queue(todo, start=1)
+    todo = Queue((absent, long, longer, short), setting, seconds=seconds, limit_s=3600.0)
+    queue = replace(todo, cells=(long, longer, short, absent))
     assert [queue.next() for _ in range(3)] == [longer, short, None]
     assert queue.declined
     assert not queue.progressed()
     assert queue.stopped() == [longer, short]
     assert list(queue.candidates()) == [long, longer, short]
-    assert Queue(Work((long,), setting)).next() == long
+    assert Queue((long,), setting).next() == long
 
 
 def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch):
@@ -142,7 +142,7 @@ def test_a_link_in_a_study_is_refused(setting, tmp_path):
         (tmp_path / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tiny" / name).symlink_to(tmp_path)
         with pytest.raises(VitinitError, match=f"tiny/{name} is a link"):
-            work(Queue(Work((), setting)), inline, MagicMock())
+            work(Queue((), setting), run_inline, MagicMock())
         (tmp_path / "tiny" / name).unlink()
 
 
@@ -194,7 +194,7 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint_minutes=0.0)
     first = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
     try:
-        work(Queue(Work((cell,), first)), local, Display(Console(file=out, width=200)))
+        work(Queue((cell,), first), run_locally, Display(Console(file=out, width=200)))
     except KeyboardInterrupt:
         stopped = True
     assert stopped
@@ -230,7 +230,7 @@ def _terminated(how):
 def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, tmp_path, how, why):
     cell, out = Cell("small", spec()), io.StringIO()
     told = replace(setting, code={"": Dies(how)}, execution=Execution("cpu", THREAD, "local"))
-    tally = work(Queue(Work((cell,), told)), local, Display(Console(file=out, width=200)))
+    tally = work(Queue((cell,), told), run_locally, Display(Console(file=out, width=200)))
     assert (tally.stopped, len(tally.failures), tally.finished) == (1, 0, 0)
     assert f"stopped, {why}  {cell.run_id[:8]}\n" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
@@ -321,7 +321,7 @@ def claimed(folder, job_id):
 
 def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, tmp_path, cluster_says):
     ids = [cell.run_id for cell in cells[:4]]
-    todo, profile = Work(tuple(cells[:4]), setting_of(tmp_path)), Profile(jobs=3)
+    todo, profile = Queue(tuple(cells[:4]), setting_of(tmp_path)), Profile(jobs=3)
 
     def wanted(**fields):
         return cluster.wanted(replace(todo, **fields), view_of(cells[:4], tmp_path), profile, None)
@@ -347,7 +347,7 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "aaaaaa", [run_id])
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
-    cluster.bury(view_of(cells, tmp_path), setting_of(tmp_path))
+    cluster.release_ended(view_of(cells, tmp_path), setting_of(tmp_path))
     assert claims.live(setting_of(tmp_path).folder(run_id)) is None, "whoever comes may take it at once"
 
 

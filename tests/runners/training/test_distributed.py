@@ -36,7 +36,7 @@ class Precise(ResidentLoader):
         return super().normalise(images).double()
 
 
-def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL):
+def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL, micro_batch=None):
     """A training in its process, and its images. All processes but the first begin with other weights.
 
     Of 1001 test images, one of two processes has two batches, the other one.
@@ -44,7 +44,8 @@ def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL):
     data = Data(split(50, 0), split(1001, 1), ("dark", "light"), (0.5,) * 3, (0.25,) * 3, "", 8)
     kind = Precise if dtype is torch.float64 else ResidentLoader
     loader = kind(data, recipe, 0, CPU, world)
-    training = Training(initialised(seed + world.rank, model=model).to(dtype), recipe, loader.steps, CPU)
+    built = initialised(seed + world.rank, model=model).to(dtype)
+    training = Training(built, recipe, loader.steps, CPU, world, micro_batch)
     training.loss_sum = training.loss_sum.to(dtype)
     training.load_state_dict(world.broadcast(training.state_dict()))
     return training, loader
@@ -52,8 +53,8 @@ def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL):
 
 def fitted(micro_batch, dtype, world=ALONE):
     """Weights and their average, curves and correct test images of a whole training."""
-    training, loader = begun(world, dtype=dtype)
-    train.train(training, loader, between_steps=lambda: world.agreed(Stop()), world=world, micro_batch=micro_batch)
+    training, loader = begun(world, dtype=dtype, micro_batch=micro_batch)
+    train.train(training, loader, between_steps=lambda: world.agreed(Stop()))
     rows = [(row.train_loss, row.test_loss, row.test_top1, row.ema_loss, row.ema_score) for row in training.history]
     states = training.model.state_dict(), training.ema.module.state_dict()
     return torch.cat([tensor.flatten() for state in states for tensor in state.values()]), rows, training.correct
@@ -95,7 +96,7 @@ def one_step_with_an_overflow(world):
     parallel = train.warmed_up(world.parallel(training.model), training, loader.image_size)
     images, labels = next(loader.train(0))
     images = images * (1e30 if world.rank == world.size - 1 else 1)
-    update(training, parallel, (images, labels), 0, world)
+    update(training, parallel, (images, labels), 0)
     after = training.model.state_dict()
     return all(torch.equal(after[name], tensor) for name, tensor in before.items()), training.scaler.get_scale()
 
@@ -104,7 +105,7 @@ def stopped_and_taken_up_again(world):
     """Stop a training after three steps and resume it; return True if it ends with the bits of one that was not."""
     big = MODEL.model_copy(update={"width": 96})  # more than one bucket of gradients
     whole, loader = begun(world, model=big)
-    train.train(whole, loader, world=world)
+    train.train(whole, loader)
     first, loader = begun(world, model=big)
 
     def stop():
@@ -112,10 +113,10 @@ def stopped_and_taken_up_again(world):
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        train.train(first, loader, between_steps=stop, world=world)
+        train.train(first, loader, between_steps=stop)
     second, _ = begun(world, seed=7, model=big)
     second.load_state_dict(first.state_dict())
-    train.train(second, loader, world=world)
+    train.train(second, loader)
     expected, found = whole.model.state_dict(), second.model.state_dict()
     return all(torch.equal(expected[name], tensor) for name, tensor in found.items())
 
