@@ -40,7 +40,7 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
     records: list[tuple[Path, Outcome]] = []
     for store in map(Store, roots):
-        outcomes = filter(None, [store.outcome(study, run_ids[0]) for study in store.folders()])
+        outcomes = [outcome for study in store.folders() if (outcome := store.outcome(study, run_ids[0]))]
         for record in sorted(outcomes, key=lambda outcome: outcome.written, reverse=True):
             records.append((store.path(record.study, record.run_id, record.status), record))
     if not records:
