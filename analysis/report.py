@@ -45,7 +45,7 @@ def run(
     """Write an HTML page for each study, with its answer, tables, figures and limits, and an index."""
     studies = finished(results, name, baseline)
     broken: list[VitinitError] = []
-    pages = [_page(study, broken) for study in studies]
+    pages = [_page(study, studies, broken) for study in studies]
     for shown in pages:
         folder = command.folder(shown["study"].out(out, "", bool(name)))
         _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
@@ -60,7 +60,7 @@ def _write(path: Path, **values: Any) -> None:
     command.say([f"wrote {path}"])
 
 
-def _page(study: frame.Study, broken: list[VitinitError]) -> dict[str, Any]:
+def _page(study: frame.Study, others: list[frame.Study], broken: list[VitinitError]) -> dict[str, Any]:
     """Return what the template shows of a study: tables, figures, and paragraphs of its page; errors go to `broken`.
 
     Without an answer by a person or by contrasts, the main table is read. Figures are those for which there is room; of
@@ -76,7 +76,7 @@ def _page(study: frame.Study, broken: list[VitinitError]) -> dict[str, Any]:
         command.refuse(broken)
     tuning = set(study.runs["split"]) == {"val"}
     try:
-        text = page(study)
+        text = page(study, others)
     except VitinitError as error:
         broken.append(error)
         text = f"# {study.name}\n\n\n\n"

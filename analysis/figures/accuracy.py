@@ -1,6 +1,6 @@
 """Scores over epochs."""
 
-from typing import Any
+import numpy as np
 
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
@@ -19,11 +19,9 @@ MOST = 8
 )
 def accuracy(study: Study) -> dict[str, Panels]:
     """Draw the score over epochs: a panel per dataset and a line per row, or a panel per row where there are many."""
-    from matplotlib.collections import LineCollection
-
     data = study.epochs[study.epochs.groupby("column")["epoch"].transform("nunique") > 1]
     rows = present(study.rows, data["row"])
-    y, colours, figures = f"{study.score} (%)", palette(rows), {}
+    y, colours, bases, figures = f"{study.score} (%)", palette(rows), own_bases(study), {}
     title = f"{study.score[:1].upper()}{study.score[1:]} over epochs"
     if len(data) and len(rows) <= MOST:
         grid = lines(data, "epoch", "score", "column", colours, 2.3, bounds=(0, 100), y=y, sharey=False)
@@ -31,11 +29,11 @@ def accuracy(study: Study) -> dict[str, Panels]:
     for column, runs in data.groupby("column", sort=False):
         grid = lines(runs, "epoch", "score", "row", colours, 1.5, 5, bounds=(0, 100), y=y)
         means = {str(row): line.groupby("epoch")["score"].mean() for row, line in runs.groupby("row")}
-        others: list[Any] = [list(line.items()) for line in means.values()]
+        others = np.concatenate([[*line.items(), (np.nan, np.nan)] for line in means.values()])  # one line with gaps
         for row, axes in grid.axes.items():
-            axes.add_collection(LineCollection(others, colors="#cccccc", linewidths=0.7, zorder=1))
-            if base := means.keys() & {own_bases(study).get(row)}:
-                axes.plot(means[base.pop()], color="black", linewidth=0.9, zorder=2)
+            axes.plot(*others.T, color="#cccccc", linewidth=0.7, zorder=1)
+            if (base := bases.get(row)) in means:
+                axes.plot(means[base], color="black", linewidth=0.9, zorder=2)
         titles = style.with_seeds(runs, "row")
         note = f"colour: the row of the title, {SD}; black: its own base; grey: all others"
         name = "accuracy" if data["column"].nunique() == 1 else f"accuracy-{file_part(str(column))}"

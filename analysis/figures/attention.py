@@ -11,7 +11,7 @@ import pandas as pd
 
 from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import Panels, file_part, finish, show, with_mark
+from vitinit.analysis.figures.style import Panels, file_part, finish, panels, with_mark
 from vitinit.analysis.frame import Study
 
 SPAN = 16
@@ -43,15 +43,20 @@ def training(study: Study) -> dict[str, Panels]:
         digests = [(*where, sha256(map_NN.tobytes()).hexdigest()[:16]) for where, map_NN in drawn.items()]
         data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
         rows, maps = list(dict.fromkeys(data["row"])), list(dict.fromkeys(data["panel"]))
-        height = rcParams["figure.figsize"][0] / len(maps)
-        grid = show(data, drawn, height, len(maps), 0.1, norm=LogNorm(1 / SPAN, SPAN))
-        for row in rows:
-            axes = grid.axes[row, maps[0]]
-            axes.set_yticks([])
-            axes.yaxis.set_visible(True)
-            axes.set_ylabel(textwrap.fill(row, 18), rotation=0, ha="right", va="center")
+        grid = panels(data, [column], rcParams["figure.figsize"][0] * len(rows) / len(maps), 1)
+        axes, norm = grid.axes[column], LogNorm(1 / SPAN, SPAN)
+        for (row, panel), map_NN in drawn.items():  # all in one panel: one each would take ten times as long
+            x, y = maps.index(panel), rows.index(row)
+            grid.images.append(axes.imshow(map_NN, norm=norm, extent=(x + 0.03, x + 0.97, y + 0.97, y + 0.03)))
+        axes.set(xlim=(0, len(maps)), ylim=(len(rows), 0))
+        axes.set_xticks(
+            [x + 0.5 for x in range(len(maps))], [textwrap.fill(panel, grid.letters // 6) for panel in maps]
+        )
+        axes.set_yticks([y + 0.5 for y in range(len(rows))], [textwrap.fill(row, 18) for row in rows])
+        axes.tick_params(length=0, labeltop=True, labelbottom=False)
+        axes.spines[:].set_visible(False)
+        axes.grid(visible=False)
         note = f"of query tokens (lines) to key tokens, head 1; {source(column, runs)}"
-        titles = {(row, panel): panel if row == rows[0] else "" for row, panel in grid.axes}
-        finish(study, grid, "Attention before and after training", note, titles, "attention, × uniform")
+        finish(study, grid, "Attention before and after training", note, {column: ""}, "attention, × uniform")
         figures[f"attention_training-{file_part(column)}"] = grid
     return figures

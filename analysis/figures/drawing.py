@@ -1,5 +1,6 @@
 """The commands that draw figures: files for what can be drawn, a reason for what cannot."""
 
+import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +27,7 @@ def finished(results: Sequence[Path] | None, name: str | None, baseline: str | N
     if not studies:
         every[0].require_runs()
     style.set_defaults()
+    gc.set_threshold(50_000)  # a figure is many objects: to look for cycles as often as usual takes a third of the time
     return studies
 
 

@@ -61,8 +61,7 @@ def _points(
         by: Column that decides the look of a point. Where it is not the label, those of a label are below each other.
         looks: Colour and marker by its values.
     """
-    shown = data.drop(columns=["low", "high"])
-    grid = panels(shown, data["column"], 0.8 + inches * len(labels), x=gain_name(study), sharex=False)
+    grid = panels(data, data["column"], 0.8 + inches * len(labels), x=gain_name(study), sharex=False)
     for key, group in data.groupby(["column", "label", by]):
         column, label, value = map(str, key)
         axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]
@@ -88,7 +87,7 @@ def _points(
 @FIGURES.add(
     "differences",
     "no row has a seed in common with its base, or with the baseline",
-    caption="An interval without 0 is a difference that these seeds show; of many intervals some exclude 0 by chance.",
+    caption="An interval that excludes 0 is shown only if its test agrees; one in twenty excludes 0 by chance.",
 )
 def differences(study: Study) -> dict[str, Panels]:
     """Draw differences with a tick for each seed: the grid's contrasts if all have runs, else those to own bases.

@@ -146,6 +146,8 @@ def panels(
     down = math.ceil(len(names) / across)
     figure = Figure((width, min(down * height, page)), layout="constrained")
     axes = {name: figure.add_subplot(down, across, place) for place, name in enumerate(names, 1)}
+    for panel in axes.values():
+        panel.spines[:].set_in_layout(False)  # ticks and their numbers are measured without them
     return Panels(figure, axes, data, across, **fields)
 
 
@@ -183,7 +185,7 @@ def lines(
     from matplotlib.ticker import FixedLocator
 
     ends, bars = ["low", "high"], "low" in data
-    grid = panels(data.drop(columns=ends, errors="ignore"), data[col], height, across, **fields)
+    grid = panels(data, data[col], height, across, **fields)
     groups = data.groupby(list(dict.fromkeys([col, hue, over])))
     points = groups[value].agg(["mean", "std"])
     for end, sign in zip(ends, (-1, 1), strict=True):

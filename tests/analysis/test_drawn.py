@@ -44,7 +44,7 @@ def texts(figure):
     yield from (figure.get_suptitle(), figure.get_supylabel())
     for axes in figure.axes:
         yield from (axes.get_title(), axes.get_xlabel(), axes.get_ylabel())
-        yield from (text.get_text() for text in axes.get_yticklabels())
+        yield from (text.get_text() for text in (*axes.get_xticklabels(), *axes.get_yticklabels()))
     for legend in figure.legends:
         yield from (text.get_text() for text in legend.get_texts())
 
