@@ -1,6 +1,7 @@
 """Fixtures that several test packages share, and the environment of all tests."""
 
 import os
+import shlex
 import sys
 import threading
 from collections import defaultdict
@@ -159,7 +160,7 @@ def server(tmp_path, monkeypatch):
 
 @pytest.fixture
 def vitinit(capsys, monkeypatch, tmp_path):
-    """Call the command line in this process and in tmp_path; return exit code, what it printed and its error line.
+    """Call a line of `vitinit` in this process and in tmp_path; return exit code, what it printed and its error line.
 
     Without data, and with as many threads afterwards as before, which runs set.
     """
@@ -171,10 +172,11 @@ def vitinit(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(console, "width", 300)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITINIT_DATA", "no-data")
+    monkeypatch.setattr("vitinit.initializers.plugins.OF_OTHERS", set())  # as in a new process
     threads = torch.get_num_threads()
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["vitinit", *map(str, arguments)])
+    def run(*line):
+        monkeypatch.setattr(sys, "argv", ["vitinit", *shlex.split(" ".join(map(str, line)))])
         with pytest.raises(SystemExit) as stop:
             cli.main()
         printed = capsys.readouterr()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,11 +39,11 @@ def default_signals():
         signal.signal(number, signal.SIG_DFL)
 
 
-def start(*arguments, cwd, **environment):
-    """`vitinit ARGUMENTS` at the head of a process group of its own."""
+def start(line, cwd, **environment):
+    """`vitinit LINE` at the head of a process group of its own."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200", **environment}
     return subprocess.Popen(
-        [*VITINIT, *arguments],
+        [*VITINIT, *shlex.split(line)],
         cwd=cwd,
         env=env,
         stdout=subprocess.PIPE,
@@ -53,9 +54,9 @@ def start(*arguments, cwd, **environment):
     )
 
 
-def call(*arguments, cwd, **environment):
-    """`vitinit ARGUMENTS` to its end."""
-    process = start(*arguments, cwd=cwd, **environment)
+def call(line, cwd, **environment):
+    """`vitinit LINE` to its end."""
+    process = start(line, cwd, **environment)
     out, err = process.communicate(timeout=PATIENCE)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 

@@ -29,7 +29,7 @@ def test_a_command_starts_without_what_it_does_not_need(command, absent, tmp_pat
     line = f"{shlex.quote(sys.executable)} -X importtime {command}"
     # without what the library readline sets, for children that are given no environment
     how = {"shell": True, "cwd": tmp_path, "env": {**os.environ}, "capture_output": True, "text": True}
-    before = vitinit("plan", "smoke")[1] if "plan" in command else ""
+    before = vitinit("plan smoke")[1] if "plan" in command else ""
     done = subprocess.run(line, **how)
     if before:  # on a terminal run_ids have eight digits
         assert [word[:8] for word in done.stdout.split()] == [word[:8] for word in before.split()]

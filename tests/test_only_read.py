@@ -75,7 +75,7 @@ def test_a_folder_of_somebody_else_is_read_and_does_nothing(tmp_path, vitinit):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/a.json").write_text("{}")
     (root / "everything").symlink_to(tmp_path / "elsewhere")
-    vitinit("plan", "smoke")  # what takes torch, which has caches too, is kept
+    vitinit("plan smoke")  # what takes torch, which has caches too, is kept
     python = [sys.executable, "-c", WATCHED, run]
     done = subprocess.run(python, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     print(done.stdout, done.stderr)

@@ -57,7 +57,7 @@ def test_files_are_written_with_what_they_show_and_stable(tmp_path):
     root = write(tmp_path / "records", done("Mimetic", (10.0, 20.0), label="A $x^ [b] 初"))
     written = []
     for out in (tmp_path / "one", tmp_path / "two"):
-        assert figures.main(["--results", str(root), "--out", str(out)]) == 0
+        assert figures.main(f"--results {root} --out {out}".split()) == 0
         written.append({path.name: path.read_bytes() for path in out.iterdir()})
     assert written[0] == written[1]
     assert written[0].keys() == {f"accuracy.{end}" for end in ("pdf", "png", "csv")}

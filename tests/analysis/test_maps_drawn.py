@@ -94,6 +94,6 @@ def test_maps_of_another_run_are_not_drawn_and_damaged_ones_are_said(copy, capsy
     grid = FIGURES.get("attention_training").figures(load([copy]))["attention_training-digits"]
     assert list(dict.fromkeys(grid.data["row"])) == ["Kaiming uniform", "Trunc normal", "Imp.-3", "Imp.-5"]
     path.write_bytes(path.read_bytes()[:-100])
-    arguments = ["--results", str(copy), "--out", str(copy / "out"), "--figure", "attention_training"]
-    assert figures.main(arguments) == 2
+    line = f"--results {copy} --out {copy}/out --figure attention_training"
+    assert figures.main(line.split()) == 2
     assert f"{path}: no attention maps, or damaged" in capsys.readouterr().err

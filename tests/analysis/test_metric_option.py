@@ -27,19 +27,19 @@ def test_tables_and_figures_show_another_metric_or_the_averaged_weights_by_their
                 for epoch in record.history
             ]
             write(tmp_path, record.model_copy(update={"history": history}))
-    asked = ["--results", str(tmp_path), "--table", "small", "--format", "markdown", "--out", str(tmp_path / "out")]
+    asked = f"--results {tmp_path} --table small --format markdown --out {tmp_path}/out --metric"
     for metric, row, words in (
         ("last", "Trunc normal", "Top-1 accuracy (%) on"),
         ("top5", "Kaiming uniform", "Top-5 accuracy (%) on"),
         ("calibration_error", "Kaiming uniform", "2.1"),  # the lower is bold
         ("ema_score", "Kaiming uniform", "op-1 accuracy of averaged weights"),
     ):
-        assert tables([*asked, "--metric", metric]) == 0
+        assert tables(f"{asked} {metric}".split()) == 0
         text = (tmp_path / "out/small.md").read_text()
         assert re.findall(r"^\| ([A-Z][\w ]*?) *\|.*\*\*.*$", text, re.MULTILINE) == [row]
         assert words in text
     for metric in ("top5", "ema_score"):
-        beside = ["--results", str(tmp_path), "--metric", metric]
+        beside = f"--results {tmp_path} --metric {metric}".split()
         assert (figures(beside), tables(beside)) == (0, 0)
         assert (tmp_path / f"small/tables-{metric}").is_dir()
         assert list((tmp_path / f"small/figures-{metric}").glob("accuracy*"))

@@ -31,7 +31,7 @@ def copy(tmp_path, monkeypatch):
 
 
 def test_page_and_picture_are_stale_once_a_record_says_otherwise(copy, capsys):
-    folder, arguments = copy / "segmentation-small", ["--results", str(copy), "--study", "segmentation-small"]
+    folder, arguments = copy / "segmentation-small", f"--results {copy} --study segmentation-small".split()
     picture = '{% block results %}{{ figure("accuracy.png", "Accuracy") }}{% endblock %}'
     (folder / "page.md.j2").write_text(f'{{% extends "study.md.j2" %}}\n{picture}\n')
     assert main(arguments) == 0

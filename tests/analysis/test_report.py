@@ -57,7 +57,7 @@ FRAME = """<iframe src="page.html" width=%d height=900 style="border:0"></iframe
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1440])
 def test_in_a_browser_it_fits_and_sorts(records, tmp_path, width):
-    assert main(["--results", str(records), "--study", "small", "--out", str(tmp_path)]) == 0
+    assert main(f"--results {records} --study small --out {tmp_path}".split()) == 0
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     (tmp_path / "page.html").write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
     (tmp_path / "frame.html").write_text(FRAME % width, encoding="utf-8")

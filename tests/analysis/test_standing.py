@@ -111,8 +111,8 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path, capsys):
             for seed in range(3):
                 run = respecified(done(row, (43.0 + seed,), study="tier", seed=seed), **other)
                 write(there, run.model_copy(update={"row": f"{row}, {other}"}))
-    arguments = ["rank-mine", "--results", str(tmp_path / "mine")]
-    assert standing.main([*arguments, "--beside", str(there / "tier"), "--beside", str(there / "gone")]) == 0
+    line = f"rank-mine --results {tmp_path}/mine --beside {there}/tier --beside {there}/gone"
+    assert standing.main(line.split()) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == f"Mine: {stands(ours).verdict}"
     mean, error = (3 + NOISE)[:8].mean(), scipy_stats.sem((3 + NOISE)[:8])

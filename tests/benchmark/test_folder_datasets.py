@@ -160,7 +160,7 @@ def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_lab
     assert max(labels.values()) == 2
     assert shared
     assert data.doubles() == lines
-    assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in vitinit("plan", "mine.yaml")[1]
+    assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in vitinit("plan mine.yaml")[1]
 
 
 def test_images_are_those_that_torchvision_reads(tmp_path):

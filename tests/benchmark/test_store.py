@@ -98,7 +98,7 @@ def test_a_run_of_another_initialiser_than_the_grid_has_in_its_row_is_shown_with
     assert load([study.parent], "small").rows == [label]
     assert (
         f"small: run {run.run_id} is {label}: not what the grid has in this row"
-        in vitinit("store", "check", study.parent)[1]
+        in vitinit(f"store check {study.parent}")[1]
     )
 
 
@@ -214,7 +214,7 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path, vitini
     files.write_layout("small", both)
     assert path.stat().st_ino == before, "nothing to put down"
     path.write_bytes(path.read_bytes().replace(b"Two", b"Won"))
-    code, out, _ = vitinit("store", "check", tmp_path)
+    code, out, _ = vitinit(f"store check {tmp_path}")
     assert (code, out.splitlines()) == (
         1,
         [
@@ -246,7 +246,7 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     for run in (wrong, new, older, record(3, environment={**known, "source": "changed"})):
         there.write(run)
     os.mkfifo(there.root / "small" / f"{RUN}.json")
-    out = vitinit("store", "import", there.root, "--results", study.parent)[1]
+    out = vitinit(f"store import {there.root} --results {study.parent}")[1]
     assert out.splitlines() == [
         "small: 2 runs taken, 1 here already",
         "small: 1 run with another hash of the code than the commit has",
@@ -268,7 +268,7 @@ def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path,
     files.write(whole)
     files.write(failed(record(2), f"first, line\n{EVIL}", execution={"device": "cuda"}, environment={"gpu": "H100"}))
     files.write(skipped(record(3), "no images; put 'a', \"b\" into c"))
-    code, printed, _ = vitinit("store", "export", "--results", study.parent, "--out", out)
+    code, printed, _ = vitinit(f"store export --results {study.parent} --out {out}")
     said = [f"{out}/runs.csv: 4 rows", f"{out}/epochs.csv: 11 rows"]
     assert (code, printed.splitlines()) == (0, said)
     rows = pd.read_csv(out / "runs.csv", dtype=str, keep_default_na=False).set_index("run_id").to_dict("index")
@@ -327,10 +327,10 @@ def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path, vitinit):
     path, weights = put(tmp_path, NPZ), kept_path(tmp_path, "small", run.run_id, "weights")
     weights.parent.mkdir()
     weights.write_bytes(b"its")
-    assert vitinit("store", "check", tmp_path)[0] == 0
+    assert vitinit(f"store check {tmp_path}")[0] == 0
     weights.write_bytes(b"others")
     put(tmp_path, maps_to_bytes(replace(MAPS, maps_ELHNN=np.full_like(MAPS.maps_ELHNN, 0.5))))
-    lines = vitinit("store", "check", tmp_path)[1].splitlines()
+    lines = vitinit(f"store check {tmp_path}")[1].splitlines()
     assert [line for line in lines if "other bytes than those that the run kept" in line] == [
         f"invalid: {path}: no attention maps, or damaged: other bytes than those that the run kept",
         f"invalid: {weights}: other bytes than those that the run kept",
@@ -338,12 +338,12 @@ def test_other_maps_or_weights_than_the_run_kept_are_named(tmp_path, vitinit):
     with weights.open("wb") as file:
         file.truncate(2**27)
     tracemalloc.start()
-    vitinit("store", "check", tmp_path)
+    vitinit(f"store check {tmp_path}")
     assert tracemalloc.get_traced_memory()[1] < 2**26, "weights are read block by block"
     tracemalloc.stop()
     weights.unlink()
     weights.symlink_to("/dev/zero")
-    assert f"{weights}: cannot be read: no regular file" in vitinit("store", "check", tmp_path)[1]
+    assert f"{weights}: cannot be read: no regular file" in vitinit(f"store check {tmp_path}")[1]
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
@@ -380,7 +380,7 @@ def test_check_counts_maps_and_names_those_without_their_record(tmp_path, vitini
     stray = put(tmp_path, NPZ, "0" * 16)
 
     def check():
-        return vitinit("store", "check", tmp_path)[1].splitlines()[:2]
+        return vitinit(f"store check {tmp_path}")[1].splitlines()[:2]
 
     assert check() == ["small: 1 done, 1 with attention maps", f"invalid: {stray}: attention maps without a record"]
     (tmp_path / "small" / "unfinished" / stray.stem).mkdir(parents=True)

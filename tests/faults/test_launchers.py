@@ -25,8 +25,8 @@ SIGNALS = [
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
 ]
 QUICK = [("local", signal.SIGTERM, "launcher")]
-ALL_RUNS = ("run", "faults.yaml", "--device", "cpu")
-RUN = (*ALL_RUNS, "--only", "row=dropout", "--only", "precision=fp32", "--workers", "1", "--keep-weights")
+ALL_RUNS = "run faults.yaml --device cpu --executor"
+RUN = "run faults.yaml --device cpu --only row=dropout --only precision=fp32 --workers 1 --keep-weights --executor"
 
 
 def study(folder):
@@ -34,10 +34,10 @@ def study(folder):
     return cells(folder, 3, {row: fields | {"base": HELD} for row, fields in ROWS.items()})
 
 
-def begun(folder, *arguments):
+def begun(folder, line):
     """A launch whose runs do not end by themselves while there is the file `hold` in the folder."""
     (folder / "hold").touch()
-    return start(*arguments, cwd=folder, **{HOLD: str(folder / "hold")})
+    return start(line, folder, **{HOLD: str(folder / "hold")})
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def left_alone(tmp_path_factory):
         if executor not in made:
             folder = tmp_path_factory.mktemp(executor)
             study(folder)
-            done = call(*RUN, "--executor", executor, cwd=folder)
+            done = call(f"{RUN} {executor}", folder)
             assert done.returncode == 0, done.stderr
             made[executor] = folder / "results/local"
         return made[executor]
@@ -79,7 +79,7 @@ def until_gone(pids):
 @pytest.mark.parametrize(("executor", "number", "to"), SIGNALS if ALL else QUICK)
 def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vitinit, tally):
     study(tmp_path)
-    process = begun(tmp_path, *RUN, "--executor", executor)
+    process = begun(tmp_path, f"{RUN} {executor}")
     run = until_an_epoch_is_done(tmp_path, process)
     offspring = children(process.pid)
     if to == "group":
@@ -100,7 +100,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vi
     tally("signals", tried=1, survived=1)
     if not ALL or number != signal.SIGTERM:  # what it has saved does not depend on the signal
         return
-    code, out, _ = vitinit(*RUN, "--executor", executor)
+    code, out, _ = vitinit(RUN, executor)
     assert code == 0, out
     assert "goes on from epoch" in out
     (cell,) = (cell for cell in study(tmp_path) if cell.spec.run_id == run.name)
@@ -114,7 +114,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vi
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
     study(tmp_path)
-    process = begun(tmp_path, *ALL_RUNS, "--executor", "local", "--workers", "4")
+    process = begun(tmp_path, f"{ALL_RUNS} local --workers 4")
     time.sleep(after)
     offspring = children(process.pid)
     os.killpg(process.pid, signal.SIGTERM)
@@ -131,14 +131,14 @@ def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, 
 def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, vitinit, tally):
     """SIGKILL cannot be handled: the run notices that its launcher has gone."""
     study(tmp_path)
-    process = begun(tmp_path, *RUN, "--executor", "local")
+    process = begun(tmp_path, f"{RUN} local")
     run = until_an_epoch_is_done(tmp_path, process)
     (worker,) = grandchildren(process.pid)
     process.kill()
     process.communicate()
     until_gone([worker])
     assert len(list(run.glob("step-*.ckpt"))) == 1
-    assert vitinit(*RUN, "--executor", "local")[0] == 0
+    assert vitinit(f"{RUN} local")[0] == 0
     (cell,) = (cell for cell in study(tmp_path) if cell.spec.run_id == run.name)
     assert_same(setting(left_alone("local")), setting(tmp_path / "results/local"), cell)
     tally("launchers killed", tried=1, survived=1)
@@ -147,8 +147,7 @@ def test_the_runs_of_a_killed_launcher_save_and_end(tmp_path, left_alone, vitini
 @thorough
 def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path, left_alone, vitinit, tally):
     study(tmp_path)
-    arguments = (*RUN, "--executor", "local", "--checkpoint-minutes", "0")
-    process = begun(tmp_path, *arguments)
+    process = begun(tmp_path, f"{RUN} local --checkpoint-minutes 0")
     run = until_an_epoch_is_done(tmp_path, process)
     os.kill(grandchildren(process.pid)[0], signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
@@ -156,11 +155,11 @@ def test_a_killed_run_is_a_failure_until_it_is_retried_and_then_goes_on(tmp_path
     (failed,) = Store(tmp_path / "results/local").read("faults").failed.values()
     assert (failed.error, "SIGKILL" in failed.message) == ("ProcessDied", True)
 
-    code, out, _ = vitinit(*ALL_RUNS, "--executor", "local", "--only", f"id={run.name}")
+    code, out, _ = vitinit(f"{ALL_RUNS} local --only id={run.name}")
     assert code == 1
     assert "nothing to do: 1 run: 1 failed" in out
     assert "failed before; --retry-failed runs" in out
-    code, out, _ = vitinit(*arguments, "--only", f"id={run.name}", "--retry-failed")
+    code, out, _ = vitinit(f"{RUN} local --checkpoint-minutes 0 --only id={run.name} --retry-failed")
     assert code == 0
     assert "goes on from epoch" in out
     contents = Store(tmp_path / "results/local").read("faults")

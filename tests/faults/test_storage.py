@@ -117,7 +117,7 @@ def test_a_folder_for_temporary_files_with_too_long_a_path_is_named_in_one_line(
     cells(tmp_path)
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    done = call("run", "faults.yaml", "--executor", "local", "--device", "cpu", cwd=tmp_path, TMPDIR=str(folder))
+    done = call("run faults.yaml --executor local --device cpu", tmp_path, TMPDIR=str(folder))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert str(folder) in done.stderr
     assert "set TMPDIR to another" in done.stderr

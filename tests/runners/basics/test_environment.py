@@ -34,8 +34,8 @@ FILES = {
 }
 
 
-def git(folder, *arguments):
-    command = ["git", "-C", str(folder), *arguments]
+def git(folder, line):
+    command = ["git", "-C", str(folder), *line.split()]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -46,9 +46,9 @@ def checkout(tmp_path):
     for name, text in FILES.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
-    git(root, "init", "-q")
-    git(root, "add", ".")
-    git(root, "commit", "-qm", "one")
+    git(root, "init -q")
+    git(root, "add .")
+    git(root, "commit -qm one")
     return root
 
 
@@ -56,7 +56,7 @@ def test_only_what_can_change_a_number_is_a_change(checkout, monkeypatch):
     clean = code_in(checkout)
     hashed = "".join(f"{name}\0{len(text)}\0{text}" for name, text in list(FILES.items())[:2])
     source = hashlib.sha256(hashed.encode()).hexdigest()
-    assert clean == {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False, "source": source}
+    assert clean == {"commit": git(checkout, "rev-parse HEAD"), "dirty": False, "source": source}
     lock = checkout / "initializers/.#method.py"  # of an editor
     lock.symlink_to("somebody@here.1")
     assert code_in(checkout)["source"] == source
@@ -65,16 +65,16 @@ def test_only_what_can_change_a_number_is_a_change(checkout, monkeypatch):
     for name in ("runners/cli/run.py", "tests/test_method.py", "benchmark/grids/mine.yaml", "scratch/ignored.py"):
         (checkout / name).write_text("other text\n")
     assert code_in(checkout) == clean
-    git(checkout, "add", "-A")
-    git(checkout, "commit", "-qm", "two")
+    git(checkout, "add -A")
+    git(checkout, "commit -qm two")
     assert differences(clean, code_in(checkout)) == {}, "another commit of the same code"
     for name in ("initializers/method.py", "initializers/neue Méthode\n.py"):
         before = code_in(checkout)
         (checkout / name).write_text("b = 3\n")
         assert differences(before, code_in(checkout)).keys() == {"dirty", "source"}
-        git(checkout, "add", "-A")
+        git(checkout, "add -A")
         assert code_in(checkout)["dirty"] is True, "staged is not committed"
-        git(checkout, "commit", "-qm", "three")
+        git(checkout, "commit -qm three")
         assert code_in(checkout)["dirty"] is False
 
 
@@ -83,9 +83,9 @@ def test_somebody_elses_repository_is_not_ours_and_git_is_not_needed(checkout, t
     other, ours = tmp_path / "project", code_in(checkout)
     shutil.copytree(checkout, other / ".venv/site-packages", ignore=shutil.ignore_patterns(".git"))
     (other / ".gitignore").write_text(".venv/\n")
-    git(other, "init", "-q")
-    git(other, "add", ".")
-    git(other, "commit", "-qm", "theirs")
+    git(other, "init -q")
+    git(other, "add .")
+    git(other, "commit -qm theirs")
     alone = {"commit": None, "dirty": None, "source": ours["source"]}
     assert code_in(other / ".venv/site-packages") == alone
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)

@@ -47,7 +47,7 @@ def write(path, grid, **how):
 # Options of `vitinit run`, in records and beside them.
 
 
-MINE = ("--only", "row=Kaiming*", "--executor", "inline", "--device", "cpu")
+MINE = "--only row=Kaiming* --executor inline --device cpu"
 
 
 @pytest.fixture(autouse=True)
@@ -59,8 +59,8 @@ def _flags_as_before():
 def test_runs_beside_one_another_share_the_cores(tmp_path, vitinit, monkeypatch):
     monkeypatch.setattr(launch, "cores", lambda: 4)
     monkeypatch.setattr(launch, "local", inline)  # processes take seconds to start
-    how = ("--executor", "local", "--workers", "2", "--device", "cpu", "--results", "out")
-    assert vitinit("run", write(tmp_path / "tiny.yaml", TINY), *how)[0] == 0
+    how = "--executor local --workers 2 --device cpu --results out"
+    assert vitinit("run", write(tmp_path / "tiny.yaml", TINY), how)[0] == 0
     done = Store("out").read("tiny").done.values()
     assert [(record.execution["threads"], record.environment["flags"]["deterministic"]) for record in done] == [
         (2, False),
@@ -82,7 +82,7 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     recipe = {"name": "small", "epochs": 1, "batch_size": 4}
     block = TINY["blocks"][0] | {"datasets": ["eurosat", "stl10"], "recipe": recipe}
     grid = write(tmp_path / "tiny.yaml", TINY | {"blocks": [block]})
-    code, out, err = vitinit("run", grid, *MINE)
+    code, out, err = vitinit("run", grid, MINE)
     assert code == 0, out + err
     assert out.count("downloading ") == 2
     assert out.count("cannot download stl10 (") == 1
@@ -99,7 +99,7 @@ def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tm
         test_rank.MINE.replace("layer.value_DD.mul_(0.5)", "raise RuntimeError('not today')")
     )
     rows = TINY["rows"] | {"Mine": {"base": "trunc_normal", "method": "mine.py:Mine"}}
-    code, out, err = vitinit("run", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}), "--try", "--device", "cpu")
+    code, out, err = vitinit("run --try --device cpu", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}))
     assert code == 1, err
     assert re.search(r"Mimetic +digits \(100 images\)  about \d", out), out
     assert "fails, RuntimeError: not today (mine.py:" in out
@@ -164,8 +164,8 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
 
     grid = write(tmp_path / "tiny.yaml", TINY)
     monkeypatch.setattr(store, "read", refused)
-    for command in (("run", grid, *MINE), ("plan", grid), ("status", grid)):
-        code, _, error = vitinit(*command)
+    for line in (f"run {grid} {MINE}", f"plan {grid}", f"status {grid}"):
+        code, _, error = vitinit(line)
         assert (code, path.name in error, error.count("\n")) == (2, True, 1)
     monkeypatch.setattr(store, "read", original)
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
@@ -175,6 +175,6 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
     unfinished = path.parent / "unfinished" / to_do.run_id
     unfinished.parent.mkdir()
     unfinished.touch()
-    code, out, _ = vitinit("status", "tiny")
+    code, out, _ = vitinit("status tiny")
     assert (code, "noted, 1 run: goes on from epoch 2" in out) == (0, True)
     assert f"to do, 1 run: results/local/tiny/unfinished/{unfinished.name} is no folder of a run: remove it" in out

@@ -32,9 +32,9 @@ def test_records_of_the_same_work_on_the_same_processor_tell_the_time(vitinit, m
         environ = {**HERE, **changes.get("environment", {})}
         other = altered(records[cell.run_id], spec=spec, execution=execution, environment=environ, seconds=took)
         Store(tmp_path / "results/local").write(other)
-    plan = ("plan", "small", "--only", "row=Mimetic", "--seeds", "3", "--only")
-    code, out, _ = vitinit(*plan, "dataset=digits")
+    plan = "plan small --only row=Mimetic --seeds 3 --only"
+    code, out, _ = vitinit(plan, "dataset=digits")
     assert (code, out.splitlines()[-1]) == (0, f"about {seconds}, one run at a time, by records of the same hardware")
-    assert "about" not in vitinit(*plan, "seed=3")[1], "of CIFAR-10 there is no record"
+    assert "about" not in vitinit(plan, "seed=3")[1], "of CIFAR-10 there is no record"
     (tmp_path / "cpuinfo").write_text("model name\t: A\n")
-    assert "about" not in vitinit(*plan, "dataset=digits")[1], "processors of one name may differ"
+    assert "about" not in vitinit(plan, "dataset=digits")[1], "processors of one name may differ"

@@ -261,8 +261,8 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     cluster_says(
         sbatch="echo Submitted batch job 7", scontrol="echo MaxArraySize = 4", squeue="echo >> looks", sacct="true"
     )
-    run, root = ("run", "smoke", "--executor", "slurm", "--only", "row=Mimetic", "--wait"), Path("results/local")
-    code, out, err = vitinit(*run)
+    run, root = "run smoke --executor slurm --only row=Mimetic --wait", Path("results/local")
+    code, out, err = vitinit(run)
     looks = Path("looks").read_text()
     ((name, logs),) = jobs_of(root / "smoke").submissions.items()
     logs = logs.absolute()
@@ -277,7 +277,7 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     failed = Store("elsewhere").write(failure(cell, replace(setting_of(root), study="smoke"), "OSError", "no disk"))
     pending = f"echo '7|PENDING||{name}|Priority'"
     cluster_says(squeue=f"[ -e asked ] && cp {failed} {root}/smoke; touch asked; {pending}")
-    code, out, err = vitinit(*run)
+    code, out, err = vitinit(run)
     assert "its jobs will carry out what is to do" in out
     assert (code, "failed, OSError: no disk" in out) == (1, True), out + err
 
@@ -291,12 +291,12 @@ def test_only_jobs_that_this_user_submitted_from_this_folder_are_cancelled(
     linked.parent.mkdir(parents=True)
     linked.symlink_to(here.parent)
     cluster_says(squeue="echo '7_0|RUNNING|node1|study-aaaaaa|None'", scancel=f'echo "$@" >> {tmp_path}/cancelled')
-    cancel = ("slurm", "cancel", "study", "--results")
+    cancel = "slurm cancel study --results"
     with monkeypatch.context() as another:
         another.setattr(os, "getuid", lambda: -1)
-        assert "no job of it is left" in vitinit(*cancel, tmp_path)[1]
-    assert vitinit(*cancel, tmp_path / "linked")[1].endswith(": 7_0\n")
-    assert "cancelled 1 job" in vitinit(*cancel, tmp_path)[1]
+        assert "no job of it is left" in vitinit(cancel, tmp_path)[1]
+    assert vitinit(cancel, tmp_path / "linked")[1].endswith(": 7_0\n")
+    assert "cancelled 1 job" in vitinit(cancel, tmp_path)[1]
     assert (tmp_path / "cancelled").read_text() == "7_0\n"
 
 

@@ -115,19 +115,19 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, monkeypatch):
     monkeypatch.setattr(looks.Look, "settled", False)  # so that the first look is not the last one
     monkeypatch.delitem(sys.modules, "my_method", raising=False)
     (tmp_path / "my_method.py").write_text(FAILS)
-    command = ("rank", "my_method.py:Mine")
-    returned, out, err = vitinit(*command)
+    command = "rank my_method.py:Mine"
+    returned, out, err = vitinit(command)
     assert (returned, out.count("failed, RuntimeError: it fails once")) == (1, 1), out + err
     assert "Mine: no verdict yet: 0 of the 3 seeds" in " ".join(out.split())
     assert "But " in out
-    assert "1 run failed before; --retry-failed runs them again" in vitinit(*command)[1]
-    returned, out, err = vitinit(*command, "--retry-failed")
+    assert "1 run failed before; --retry-failed runs them again" in vitinit(command)[1]
+    returned, out, err = vitinit(command, "--retry-failed")
     assert (returned, "minus its placebo" in out, "The answer is final" in out) == (0, True, True), out + err
     (grid_file,) = Path("results/local").glob("rank-Mine-*.yaml")
     found = looks.read(grid_file.with_suffix(""))
     assert [look.n for look in found.taken] == [3, 4]
     assert (found.target, found.worth, found.tier) == (None, 1.0, "quick")
-    again = vitinit(*command)[1]
+    again = vitinit(command)[1]
     assert "The answer is final" in again
     assert "finished" not in again, "no look is repeated"
 

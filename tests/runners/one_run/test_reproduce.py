@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("vitinit")
 
 def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_path):
     Store("results/local").write(recorded)
-    exit_code, printed, _ = vitinit("reproduce", recorded.run_id[:6])
+    exit_code, printed, _ = vitinit(f"reproduce {recorded.run_id[:6]}")
     assert exit_code == 0, printed
     assert "bitwise equal" in printed
     out = Store("results/reproduced")
@@ -35,7 +35,7 @@ def test_a_run_repeated_by_its_record_is_bitwise_equal(recorded, vitinit, tmp_pa
     assert (again.execution["threads"], again.execution["device"]) == (THREAD, "cpu")
     assert Store("results/local").outcome("tiny", recorded.run_id) == recorded, "the original is as it was"
     folder = tmp_path / "results/reproduced/tiny"
-    assert vitinit("reproduce", recorded.run_id)[0] == 0
+    assert vitinit(f"reproduce {recorded.run_id}")[0] == 0
     assert len(list(folder.glob(f"{recorded.run_id}.json.superseded-*"))) == 1
     assert len(list(folder.glob("*.json"))) == 1, "it ran again, and the earlier repetition was kept"
 
@@ -72,7 +72,7 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     for number, (words, changes) in enumerate(foreign.items()):
         record = altered(recorded, **changes)
         Store(f"records/{number}").write(record)
-        exit_code, _, error = vitinit("reproduce", record.run_id, "--results", f"records/{number}")
+        exit_code, _, error = vitinit(f"reproduce {record.run_id} --results records/{number}")
         assert exit_code == 2, words
         assert words in error
         assert error.count("\n") == 1
@@ -94,11 +94,11 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
     for part, value in named.items():
         record = altered(recorded, spec={**there, part: value})
         Store("results/local").write(record)
-        exit_code, _, error = vitinit("reproduce", record.run_id)
+        exit_code, _, error = vitinit(f"reproduce {record.run_id}")
         assert (exit_code, "--yes" in error, ":Class" in error) == (2, True, True), part
         with pytest.raises(VitinitError, match="trust=True"):
             load(record.run_id, "results/local")
-        vitinit("show", record.run_id)
+        vitinit(f"show {record.run_id}")
     hf = altered(recorded, spec={**there, "dataset": {**there["dataset"], "name": "hf", "path": "evil/repo"}})
     with pytest.raises(VitinitError, match="needs hf:evil/repo, which would be executed, fetched or read"):
         check_trusted(hf, False)
@@ -107,10 +107,10 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
     with monkeypatch.context() as at_a_terminal:
         at_a_terminal.setattr(sys, "stdin", io.StringIO("n\n"))
         at_a_terminal.setattr(sys.stdin, "isatty", lambda: True)
-        exit_code, asked, _ = vitinit("reproduce", record.run_id)
+        exit_code, asked, _ = vitinit(f"reproduce {record.run_id}")
     assert (exit_code, "mischief:Class. Go on? [y/N]" in asked) == (2, True), asked
     assert not Path("executed").exists()
-    exit_code, _, error = vitinit("reproduce", record.run_id, "--yes")
+    exit_code, _, error = vitinit(f"reproduce {record.run_id} --yes")
     assert (exit_code, Path("executed").exists()) == (1, True), error
 
 

@@ -65,7 +65,7 @@ def test_a_model_that_cannot_be_compiled_is_one_line_with_the_cause():
 
 @needs_compiler
 def test_on_a_cpu_it_is_asked_for_twice(vitinit):
-    once, twice = (vitinit("run", "smoke", "--dry-run", "--compile", *how) for how in ((), ("--device", "cpu")))
+    once, twice = (vitinit("run smoke --dry-run --compile", how) for how in ("", "--device cpu"))
     assert (once[0], twice[0]) == (0, 0)
     assert "--compile is for a GPU and is off here" in once[1]
     assert "off here" not in twice[1]

@@ -28,7 +28,7 @@ def left_alone(tmp_path_factory):
     else:
         try:
             Study(folder, GRID)
-            done = call("run", "study.yaml", "--executor", "local", "--workers", "2", cwd=folder)
+            done = call("run study.yaml --executor local --workers 2", folder)
             assert done.returncode == 0, done.stdout + done.stderr
         finally:
             (folder / "finished").touch()

@@ -39,16 +39,15 @@ class Study:
         fields = {"partition": "main", "cpus": 1, "time": 10, "signal_seconds": 60, "jobs": 1} | profile
         (self.folder / "profile.yaml").write_text(yaml.safe_dump(fields))
 
-    def vitinit(self, *arguments, code=0, **environment):
-        """Run a command, `run` with the profile; return its output. Its exit code must be `code`."""
-        words = [*arguments, "--profile", "profile.yaml"] if "slurm" in arguments[1:] else arguments
-        done = call(*words, cwd=self.folder, **{HOLD: str(self.hold), **environment})
+    def vitinit(self, line, code=0, **environment):
+        """Run a line, `run` with the profile; return its output. Its exit code must be `code`."""
+        profile = "--profile profile.yaml" if "--executor slurm" in line else ""
+        done = call(f"{line} {profile}", self.folder, **{HOLD: str(self.hold), **environment})
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def submit(self, *options, code=0, **environment):
-        run = ("run", "study.yaml", "--executor", "slurm", "--checkpoint-minutes", "0", *options)
-        return self.vitinit(*run, code=code, **environment)
+    def submit(self, **how):
+        return self.vitinit("run study.yaml --executor slurm --checkpoint-minutes 0", **how)
 
     @property
     def records(self):
@@ -94,7 +93,7 @@ def preemption(slurm, study, owner):
 
 
 def scancel(slurm, study, owner):
-    assert "cancelled 1 job" in study.vitinit("slurm", "cancel", "study.yaml")
+    assert "cancelled 1 job" in study.vitinit("slurm cancel study.yaml")
 
 
 def kill_the_worker(slurm, study, owner):
@@ -137,7 +136,7 @@ def accidents_one_after_the_other(slurm, study, left_alone, states):
         accident(slurm, study, owner)
         until(lambda: not study.jobs())
         until(lambda: not study.live())
-        status = study.vitinit("status", "study.yaml")
+        status = study.vitinit("status study.yaml")
         assert re.search(rf"to do, \d runs?: job \d+ ({states})", status), status
         study.submit()
     study.hold.unlink()

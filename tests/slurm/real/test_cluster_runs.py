@@ -40,15 +40,15 @@ def test_many_tiny_runs_by_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
         "seeds": list(range(45)),
     }
     study = Study(tmp_path, tiny, jobs=6)  # there are four cores
-    many = ("run", "study.yaml")
-    text = study.vitinit(*many, "--executor", "auto", VITINIT_PROFILE="profile.yaml")
+    many = "run study.yaml --executor"
+    text = study.vitinit(f"{many} auto", VITINIT_PROFILE="profile.yaml")
     assert "90 runs for 6 jobs on cpu, each of 10 min 0 s at most; profile profile" in text
     assert re.search(r"handed to SLURM: jobs \d+_0 to \d+_5", text)
-    again = study.vitinit(*many, "--executor", "slurm", "--wait")
+    again = study.vitinit(f"{many} slurm --wait")
     assert "handed to SLURM" not in again
     assert re.search(r"\d+ runs finished, 0 failed", again)
-    assert "to do" not in study.vitinit("plan", "study.yaml")
-    assert "nothing to do: 90 runs: 90 done" in study.vitinit(*many, "--executor", "slurm")
+    assert "to do" not in study.vitinit("plan study.yaml")
+    assert "nothing to do: 90 runs: 90 done" in study.vitinit(f"{many} slurm")
     assert len(study.records) == 90
     record = next(iter(study.records.values()))
     assert record.execution["executor"] == "slurm"
@@ -82,13 +82,12 @@ def test_jobs_whose_launcher_was_killed_are_found_and_another_machine_may_join(s
     (folder / "sbatch").chmod(0o755)
     study.hold.touch()
     study.submit(code=-9, PATH=f"{folder}:{os.environ['PATH']}")
-    assert re.search("1 job (pending|running|completing)", study.vitinit("status", "study.yaml"))
-    assert "cancelled 1 job" in study.vitinit("slurm", "cancel", "study.yaml")
+    assert re.search("1 job (pending|running|completing)", study.vitinit("status study.yaml"))
+    assert "cancelled 1 job" in study.vitinit("slurm cancel study.yaml")
     until(lambda: not study.jobs())
     study.submit()
     study.until_trained()
-    joins = ("run", "study.yaml", "--executor", "local", "--workers", "1")
-    process = start(*joins, cwd=study.folder, **{HOLD: str(study.hold)})
+    process = start("run study.yaml --executor local --workers 1", study.folder, **{HOLD: str(study.hold)})
     until(lambda: len(study.live(1)) == 2, "a run of each", process)
     study.hold.unlink()
     assert "job running on" in process.communicate(timeout=PATIENCE)[0]
