@@ -24,7 +24,7 @@ from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.cli import __main__ as entry
 from vitinit.runners.launching import launch
-from vitinit.runners.launching.work import inline
+from vitinit.runners.launching.work import run_inline
 
 TINY = yaml.safe_load("""
 title: tiny
@@ -58,7 +58,7 @@ def _flags_as_before():
 
 def test_runs_beside_one_another_share_the_cores(tmp_path, vitinit, monkeypatch):
     monkeypatch.setattr(launch, "cores", lambda: 4)
-    monkeypatch.setattr(launch, "local", inline)  # processes take seconds to start
+    monkeypatch.setattr(launch, "run_locally", run_inline)  # processes take seconds to start
     how = "--executor local --workers 2 --device cpu --results out"
     assert vitinit("run", write(tmp_path / "tiny.yaml", TINY), how)[0] == 0
     done = Store("out").read("tiny").done.values()
