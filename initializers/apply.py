@@ -42,11 +42,14 @@ def apply_in_turn(
     for initializer in initializers:
         initializer.check(model)
     before, seconds, changed = fingerprints(model), 0.0, list[list[str]]()
+    gpus = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     aim: Tensor | Aim | None = None
     for initializer in initializers:
         start = time.perf_counter()
         try:
-            with torch.no_grad():
+            with torch.random.fork_rng(gpus), torch.no_grad():
+                # of code that leaves the generator out, as in nn.init.normal_(weight)
+                torch.manual_seed(stream(f"init/{initializer.kind}/global").initial_seed())
                 aim = initializer.apply(model, stream(f"init/{initializer.kind}"), job)
         except (OverflowError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
             raise VitinitError(

@@ -4,8 +4,8 @@ Measuring changes nothing and draws no random number.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -36,32 +36,6 @@ def attention_input(model: nn.Module, images_BCHW: Tensor, layer: int = 0, alone
     with evaluated(model, [attends.module.register_forward_pre_hook(see, with_kwargs=True)]):
         model(images_BCHW)
     return seen[0][:, -math.prod(seen_grids(model)[layer]) :]
-
-
-@torch.no_grad()
-def each_attention(
-    model: nn.Module,
-    images_BCHW: Tensor,
-    see: Callable[[int, Tensor], None],
-) -> None:
-    """Show the attention of every layer while the model sees these images, a few of them at a time.
-
-    Args:
-        model: evaluated; it is left as it was.
-        images_BCHW: all of them, on the model's device.
-        see: called as see(number of the layer, its map b x H x N x N, class token included; b is the number of windows
-            where attention is in windows); not for a layer that the model does not call.
-    """
-    hooks = [
-        layer.module.register_forward_pre_hook(
-            lambda _, inputs, named, number=number, layer=layer: see(number, layer.attention(*inputs, **named)),
-            with_kwargs=True,
-        )
-        for number, layer in enumerate(attention_layers(model))
-    ]
-    with evaluated(model, hooks):
-        for few_BCHW in images_BCHW.split(AT_ONCE):
-            model(few_BCHW)
 
 
 @dataclass(frozen=True)
@@ -115,13 +89,20 @@ def measured(model: nn.Module, images_BCHW: Tensor, whole_rows: bool = True) -> 
     sums: list[Any] = [0.0] * len(layers)
     entropies_H, counts = [*sums], [0] * len(layers)
 
-    def add(number: int, attention_bHNN: Tensor) -> None:
+    def see(number: int, _: Any, inputs: Any, named: Any) -> None:
+        attention_bHNN = layers[number].attention(*inputs, **named)
         among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]), whole_rows)
         sums[number] += among_bHNN.sum(0)
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)
 
-    each_attention(model, images_BCHW, add)
+    hooks = [
+        layer.module.register_forward_pre_hook(partial(see, number), with_kwargs=True)
+        for number, layer in enumerate(layers)
+    ]
+    with evaluated(model, hooks):
+        for few_BCHW in images_BCHW.split(AT_ONCE):
+            model(few_BCHW)
     for layer, count in zip(layers, counts, strict=True):
         if not count:
             raise VitinitError(f"attention {layer.name!r} is not called in a forward pass of {type(model).__name__}")

@@ -188,6 +188,8 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def cause(error: BaseException) -> str:
     """Return the reason why foreign code cannot be used, with its type."""
+    if isinstance(error, ValidationError):
+        error = explain(error, error.title)
     return str(error) if isinstance(error, VitinitError) else f"{type(error).__name__}: {error}"
 
 

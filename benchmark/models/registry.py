@@ -178,6 +178,9 @@ def family_of(fields: Mapping[str, Any]) -> type[BaseModelSpec]:
         VitinitError: there is no such family.
     """
     arch = fields.get("arch", "vit")
-    if not isinstance(arch, str):
-        raise VitinitError(f"arch is the name of a model family: {', '.join(families())}")
+    if not isinstance(arch, str) or ":" in arch:
+        raise VitinitError(
+            f"arch is the name of a model family: {', '.join(families())}; of your own file give a class or function "
+            "that returns a model: python: 'FILE.py:NAME'"
+        )
     return REGISTRY.get(arch)

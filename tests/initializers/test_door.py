@@ -292,6 +292,8 @@ class Scripted(Initializer):
             dict(chain(model.named_parameters(), model.named_buffers()))[script].add_(1)
         elif script == "nan":
             model.blocks[1].attn.qkv.weight[0, 0] = math.nan
+        elif script == "draw":
+            nn.init.normal_(model.blocks[1].attn.qkv.weight)
         elif script == "replace":
             model.head.weight = nn.Parameter(torch.ones(3, 49))
 
@@ -314,6 +316,17 @@ def test_what_a_method_may_not_do_is_refused_and_undone(script, at, says):
     before = facts(m), global_state()
     refused(m, says, "scripted", script=script, at=at)
     assert (facts(m), global_state()) == before
+
+
+def test_what_a_method_draws_from_torch_itself_is_a_function_of_the_seed():
+    registry.register(Scripted)
+    m, before, drawn = tiny(), global_state(), []
+    for seed in (1, 1, 2):
+        vitinit.initialize(m, "scripted", script="draw", seed=seed)
+        drawn.append(m.blocks[1].attn.qkv.weight.detach().clone())
+    assert torch.equal(*drawn[:2])
+    assert not torch.equal(*drawn[1:])
+    assert global_state() == before
 
 
 @pytest.mark.parametrize(("script", "error"), [("Ctrl-C", KeyboardInterrupt), ("exit", SystemExit)])

@@ -14,7 +14,7 @@ from torch import nn
 
 import vitinit
 from vitinit.initializers.attention import attention_layers
-from vitinit.initializers.diagnostics import each_attention
+from vitinit.initializers.diagnostics import measured
 from vitinit.initializers.whole_model import places
 
 BASES = [known.name for known in vitinit.catalogue("base")]
@@ -74,14 +74,6 @@ def test_bases_set_every_parameter_whatever_was_there(name):
     assert zoo.logits(model).isfinite().all()
 
 
-@torch.no_grad()
-def attention_maps(model):
-    """Attention of each layer on two images, B x H x N x N."""
-    maps = []
-    each_attention(model, images(2), lambda _, map_BHNN: maps.append(map_BHNN))
-    return maps
-
-
 @pytest.mark.parametrize("name", fitting("impulse"))
 def test_impulses_are_in_the_models_own_maps(name):
     """With tokens that are their positions alone, every head looks at the token at one offset."""
@@ -97,9 +89,8 @@ def test_impulses_are_in_the_models_own_maps(name):
     patches = next(module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
     for parameter in patches.parameters():
         nn.init.zeros_(parameter)
-    attention_HNN = attention_maps(model)[0][0, :, -16:, -16:].numpy()
     near, inside, masses = (-1, 0, 1), range(4), list[float]()
-    for grid in (attention_HNN / attention_HNN.sum(-1, keepdims=True)).reshape(-1, 4, 4, 4, 4):
+    for grid in measured(model, images(2)).maps[0].numpy().reshape(-1, 4, 4, 4, 4):
         offsets = [
             [grid[r, c, r + y, c + x] for r in inside for c in inside if r + y in inside and c + x in inside]
             for y in near
@@ -120,11 +111,14 @@ def test_measured_attention_explains_what_each_layer_gives(name):
     layers = attention_layers(model)
     for layer in layers:
         layer.module.register_forward_hook(
-            lambda _, given, named, out, layer=layer: seen.append((layer.tokens(given, named), out)), with_kwargs=True
+            lambda _, given, named, out, layer=layer: seen.append(
+                (layer, layer.attention(*given, **named), layer.tokens(given, named), out)
+            ),
+            with_kwargs=True,
         )
-    maps = attention_maps(model)
-    assert len(maps) == len(seen) == len(layers)
-    for layer, map_BHNN, (x_BND, out) in zip(layers, maps, seen, strict=True):
+    zoo.logits(model)
+    assert len(seen) == len(layers)
+    for layer, map_BHNN, x_BND, out in seen:
         value_bias, proj_bias = (
             0 if bias is None else bias for bias in map(layer.bias, (layer.paths.value, layer.paths.proj))
         )
