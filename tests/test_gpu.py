@@ -73,6 +73,7 @@ def trained(
     change=lambda model: None,
     gpu=None,
     data=None,
+    micro_batch=None,
     **how,
 ):
     """Train from seed 0; return what the weights and the losses became.
@@ -84,7 +85,7 @@ def trained(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         built = build_model(model, len(data.classes), dense).to(device)
-    training = Training(built, recipe, loader.steps, device)
+    training = Training(built, recipe, loader.steps, device, micro_batch=micro_batch)
     change(training.model)
     last = (0, 0)
 

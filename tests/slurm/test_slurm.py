@@ -46,7 +46,7 @@ def test_what_squeue_and_sacct_say_of_jobs(tmp_path, cluster_says):
     assert ended["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "fit")
 
 
-def test_the_job_of_this_process(monkeypatch):
+def test_the_job_of_this_process(monkeypatch, cluster_says):
     for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
         monkeypatch.delenv(name, raising=False)
     assert jobs.current() is None
@@ -57,6 +57,8 @@ def test_the_job_of_this_process(monkeypatch):
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     assert jobs.current() == "12_0"
+    cluster_says(scontrol='case $1 in requeue) kill -TERM $$;; esac; echo "JobId=12 JobState=RUNNING "')
+    assert not jobs.requeue_current(), "it is ending, and its end ends the question"
 
 
 def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, monkeypatch):
