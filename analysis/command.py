@@ -69,19 +69,8 @@ def say(lines: Iterable[str]) -> None:
         terminal.print(line, soft_wrap=True)
 
 
-def folder(path: Path) -> Path:
-    """Make an output folder.
-
-    Raises:
-        VitinitError: it cannot be made or written.
-    """
-    with os_errors(f"cannot write to {path}"):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
 def write(path: Path, content: str | bytes) -> None:
-    """Write one file, whole or not at all; a link that stands there is replaced, and not followed.
+    """Write one file, whole or not at all, and make its folder; a link that stands there is replaced, not followed.
 
     Raises:
         VitinitError: it cannot be written.
@@ -89,6 +78,7 @@ def write(path: Path, content: str | bytes) -> None:
     if isinstance(content, str):
         content = HIDDEN.sub("?", content).encode()
     with os_errors(f"cannot write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, content)
 
 

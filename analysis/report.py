@@ -47,8 +47,7 @@ def run(
     broken: list[VitinitError] = []
     pages = [_page(study, studies, broken) for study in studies]
     for shown in pages:
-        folder = command.folder(shown["study"].out(out, "", bool(name)))
-        _write(folder / FILE, page=shown, index="" if name else f"../{FILE}")
+        _write(shown["study"].out(out, "", bool(name)) / FILE, page=shown, index="" if name else f"../{FILE}")
     if not name:
         _write((out or frame.home(studies[0].folders)) / FILE, pages=pages)
     command.refuse(broken)

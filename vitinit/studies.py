@@ -37,30 +37,6 @@ MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
 RECIPE = "small"
 
 
-@dataclass(frozen=True, eq=False)
-class TableView:
-    """A table that shows itself: in a notebook as HTML, elsewhere as Markdown."""
-
-    table: Table
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Its numbers, as the CSV has them: a line for each row and column."""
-        return self.table.numbers
-
-    def __str__(self) -> str:
-        from vitinit.analysis.tables.render import to_markdown
-
-        return to_markdown(self.table)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from vitinit.analysis.tables.render import to_part
-
-        return to_part(self.table)
-
-
 @dataclass(frozen=True)
 class StudyResults:
     """A study that has been run; what it shows is read from its records each time."""
@@ -68,7 +44,7 @@ class StudyResults:
     name: str
     results: Path = LOCAL
 
-    def table(self, name: str | None = None, metric: str = "last", baseline: str | None = None) -> TableView:
+    def table(self, name: str | None = None, metric: str = "last", baseline: str | None = None) -> Table:
         """Return one of its tables, by default that of its rows and datasets.
 
         Args:
@@ -79,7 +55,7 @@ class StudyResults:
         from vitinit.analysis.frame import metric_name
         from vitinit.analysis.tables.registry import build
 
-        return TableView(build(self._read(baseline).by(metric_name(metric)), name))
+        return build(self._read(baseline).by(metric_name(metric)), name)
 
     def plot(self, figure: str = "differences") -> Panels:
         """Return a figure, which a notebook shows.

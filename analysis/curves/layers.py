@@ -27,8 +27,7 @@ def distances(side: int) -> Any:
 
 
 UNIFORM: dict[str, Callable[[int], float]] = {
-    "nonlocality": lambda side: distances(side).mean(),
-    "nonlocality_reference": lambda side: distances(side).mean(),
+    **dict.fromkeys(["nonlocality", "nonlocality_reference"], lambda side: distances(side).mean()),
     "attention_entropy": lambda side: math.log(side**2),
     # as `runners.probes` measures it, from the token at side // 2
     "effective_receptive_field": lambda side: distances(side)[side // 2, side // 2].mean(),

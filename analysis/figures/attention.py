@@ -6,6 +6,7 @@ the same in all figures, around uniform attention 1 / N: a sharp impulse is two 
 
 import textwrap
 from hashlib import sha256
+from itertools import product
 
 import pandas as pd
 
@@ -32,29 +33,24 @@ def training(study: Study) -> dict[str, Panels]:
 
     figures = {}
     for column, runs in kept(study).items():
-        drawn = {}
-        for row, run in runs.items():
+        grid, entries = panels(pd.DataFrame(), [column], rcParams["figure.figsize"][0] * len(runs) / 6, 1), []
+        (axes,), norm = grid.axes.values(), LogNorm(1 / SPAN, SPAN)
+        for y, (row, run) in enumerate(runs.items()):
             depth = run.maps.maps_ELHNN.shape[1]
-            for place, layer in {"first": 0, "middle": (depth - 1) // 2, "last": depth - 1}.items():
-                for when, epoch in EPOCHS.items():
-                    map_NN = run.maps.maps_ELHNN[epoch, layer, 0].astype("float32")
-                    map_NN = (map_NN * len(map_NN)).clip(1 / SPAN / 2)
-                    drawn[with_mark(row, run.record), f"{place} layer, {when}"] = map_NN
-        digests = [(*where, sha256(map_NN.tobytes()).hexdigest()[:16]) for where, map_NN in drawn.items()]
-        data = pd.DataFrame(digests, columns=["row", "panel", "digest"])
-        rows, maps = list(dict.fromkeys(data["row"])), list(dict.fromkeys(data["panel"]))
-        grid = panels(data, [column], rcParams["figure.figsize"][0] * len(rows) / len(maps), 1)
-        axes, norm = grid.axes[column], LogNorm(1 / SPAN, SPAN)
-        for (row, panel), map_NN in drawn.items():  # all in one panel: one each would take ten times as long
-            x, y = maps.index(panel), rows.index(row)
-            grid.images.append(axes.imshow(map_NN, norm=norm, extent=(x + 0.03, x + 0.97, y + 0.97, y + 0.03)))
-        axes.set(xlim=(0, len(maps)), ylim=(len(rows), 0))
-        axes.set_xticks(
-            [x + 0.5 for x in range(len(maps))], [textwrap.fill(panel, grid.letters // 6) for panel in maps]
-        )
-        axes.set_yticks([y + 0.5 for y in range(len(rows))], [textwrap.fill(row, 18) for row in rows])
+            layers = {"first": 0, "middle": (depth - 1) // 2, "last": depth - 1}
+            for x, ((place, layer), (when, epoch)) in enumerate(product(layers.items(), EPOCHS.items())):
+                map_NN = run.maps.maps_ELHNN[epoch, layer, 0].astype("float32")
+                map_NN = (map_NN * len(map_NN)).clip(1 / SPAN / 2)
+                # all in one panel: one each would take ten times as long
+                grid.images.append(axes.imshow(map_NN, norm=norm, extent=(x - 0.47, x + 0.47, y + 0.47, y - 0.47)))
+                name = with_mark(row, run.record), f"{place} layer, {when}"
+                entries.append((*name, sha256(map_NN.tobytes()).hexdigest()[:16]))
+        grid.data = pd.DataFrame(entries, columns=["row", "panel", "digest"])
+        axes.set(xlim=(-0.5, 5.5), ylim=(len(runs) - 0.5, -0.5), frame_on=False)
+        for set_ticks, head, most in ((axes.set_xticks, "panel", grid.letters // 6), (axes.set_yticks, "row", 18)):
+            names = grid.data[head].unique()
+            set_ticks(range(len(names)), [textwrap.fill(text, most) for text in names])
         axes.tick_params(length=0, labeltop=True, labelbottom=False)
-        axes.spines[:].set_visible(False)
         axes.grid(visible=False)
         note = f"of query tokens (lines) to key tokens, head 1; {source(column, runs)}"
         finish(study, grid, "Attention before and after training", note, {column: ""}, "attention, × uniform")

@@ -79,7 +79,7 @@ def command_of(drawings: Drawings, description: str) -> Callable[..., None]:
         metric = metric_name(metric)
         place, alone = folder if metric == "last" else f"{folder}-{metric}", len(studies) == 1
         for study in studies:
-            target = command.folder(study.out(out, place, alone))
+            target = study.out(out, place, alone)
             shown, files, said = study.by(metric), 0, list[str]()
             for drawing, figures in drawn(chosen, shown, broken):
                 for file, grid in figures.items():

@@ -81,19 +81,18 @@ class Panels:
         Axes that matplotlib shares take ten times as long.
         """
         every, many = list(self.axes.values()), len(self.axes) > 3 * self.across
-        x, y = np.array([axes.get_xlim() for axes in every]), np.array([axes.get_ylim() for axes in every])
         self.figure.supylabel(self.y if many else "")
-        for place, axes in enumerate(every):
-            bottom, left = place + self.across >= len(every), place % self.across == 0
-            axes.set(xlabel=textwrap.fill(self.x, self.letters) if bottom else "")
-            axes.set_ylabel(self.y if left and not many else "")
-            axes.tick_params(labelbottom=bottom or not self.sharex, labelleft=left or not self.sharey)
-            if self.sharex:
-                axes.set_xlim(x[:, 0].min(), x[:, 1].max())
-            if self.sharey:
-                axes.set_ylim(y[:, 0].min(), y[:, 1].max())
-            for axis, outer in ((axes.xaxis, bottom or not self.sharex), (axes.yaxis, left or not self.sharey)):
-                axis.set_in_layout(outer)
+        names = {"x": textwrap.fill(self.x, self.letters), "y": "" if many else self.y}
+        for direction, shared in {"x": self.sharex, "y": self.sharey}.items():
+            limits = np.array([getattr(axes, f"get_{direction}lim")() for axes in every])
+            for place, axes in enumerate(every):
+                outer = place + self.across >= len(every) if direction == "x" else place % self.across == 0
+                axis = getattr(axes, f"{direction}axis")
+                axis.set_label_text(names[direction] if outer else "")
+                axis.set_tick_params(label1On=outer or not shared)
+                axis.set_in_layout(outer or not shared)
+                if shared:
+                    axes.set(**{f"{direction}lim": (limits[:, 0].min(), limits[:, 1].max())})
                 if not axis.get_label_text():
                     axis.set_label_coords(0, 0)  # nothing to find room for
 

@@ -48,7 +48,6 @@ def run(
         for path, text in pages.items():
             command.write(path, text)
         for path, grid in drawn.items():
-            command.folder(path.parent)
             style.save_png(grid, path)
         print(f"wrote {written} to {folder / (name or '')}")
         return

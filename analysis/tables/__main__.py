@@ -57,7 +57,7 @@ def run(
     broken: list[VitinitError] = []
     for study in studies:
         console.print(*study.note("read"))
-        folder = command.folder(study.out(out, place, len(studies) == 1))
+        folder = study.out(out, place, len(studies) == 1)
         tables = []
         for name in [table_name] if table_name else names(study):
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Any
 
 import pandas as pd
@@ -105,18 +104,18 @@ def masking(asked: Asked) -> Table:
     study = asked.study
     tested = {key: masked for key, runs in study.cells.items() if (masked := [run for run in runs if run.masked])}
     several = len({column for column, _ in tested}) > 1
-    values: dict[tuple[int, str], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    lines = []
     for (column, row), runs in tested.items():
         label = row + f", {column}" * several
         for run in runs:
-            values[0, ""][label].append(run.masked[0].top1_whole)
+            lines.append((label, 0, "", run.masked[0].top1_whole))
             for test in run.masked:
-                share = round(100 * test.layers / run.spec.model.gated_layers)
-                values[share, test.term][label].append(test.top1)
+                lines.append((label, round(100 * test.layers / run.spec.model.gated_layers), test.term, test.top1))
+    scores = pd.DataFrame(lines, columns=["row", "share", "term", "top1"])
     cells = {
-        (row, f"no {term}, {share}%" if share else "whole"): TableCell(scores[row])
-        for row in values[0, ""]
-        for (share, term), scores in sorted(values.items())
+        (str(row), f"no {term}, {share}%" if share else "whole"): TableCell(by_run)
+        for (share, term), tests in scores.groupby(["share", "term"])
+        for row, by_run in tests.groupby("row", sort=False)["top1"]
     }
     runs = [run for cell in tested.values() for run in cell]
     splits = {"test": "test", "val": "validation"}

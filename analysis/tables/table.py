@@ -15,7 +15,7 @@ from vitinit.analysis.frame import COLUMNS, Study
 from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
 from vitinit.analysis.stats import Estimate, Values, student
-from vitinit.analysis.tables.render import template
+from vitinit.analysis.tables import render
 from vitinit.analysis.text import number, one_line, p_written, signed
 
 DAGGER = "†"
@@ -108,7 +108,7 @@ def _of(n: int, usual: int) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Everything that any format shows."""
+    """Everything that any format shows: in a notebook as HTML, elsewhere as Markdown."""
 
     name: str
     study: Study
@@ -120,6 +120,19 @@ class Table:
     numbers: pd.DataFrame
     """One line per cell, with the columns of `columns.yaml`."""
     notes: list[str]
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """Its numbers, as the CSV has them."""
+        return self.numbers
+
+    def __str__(self) -> str:
+        return render.to_markdown(self)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return render.to_part(self)
 
     @property
     def heads(self) -> list[tuple[str, str]]:
@@ -185,7 +198,7 @@ def compose(
                 texts[name, head] = {row: cell_texts.get(part, "") for row, cell_texts in column_texts.items()}
             bold |= {(row, (name, first)) for row, cell in column_cells.items() if cell.best}
 
-    caption = template(
+    caption = render.template(
         "caption.txt.j2",
         cells=list(cells.values()),
         subject=subject,

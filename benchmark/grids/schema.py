@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen, Name, Seed, named, once
 from vitinit.benchmark.records.store import Layout, at_seed_0
+from vitinit.benchmark.settings import column_names
 from vitinit.benchmark.spec import RunSpec
 
 MAX_SEEDS = 10_000
@@ -121,7 +122,7 @@ class Cell:
     @property
     def place(self) -> tuple[str, str]:
         """Row and column, in which it and its repetitions at other seeds are alone; by their names for people."""
-        return self.row, self.name or self.spec.dataset.label
+        return self.row, self.name or column_names({"": self.spec.dataset})[""]
 
     def describe(self) -> str:
         """Row, column and seed, for people."""

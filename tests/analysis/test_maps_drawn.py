@@ -78,7 +78,7 @@ def test_what_was_kept_is_drawn_all_rows_at_the_seed_of_most(copy):
     lines, columns = ([" ".join(text.get_text().split()) for text in texts]
                       for texts in (axes.get_yticklabels(), axes.get_xticklabels()))  # fmt: skip
     assert lines == marked
-    images = {tuple(map(int, (image.get_extent()[3], image.get_extent()[0]))): image for image in axes.get_images()}
+    images = {tuple(map(round, (image.get_extent()[3], image.get_extent()[0]))): image for image in axes.get_images()}
     layers = {"first": 0, "middle": 1, "last": 2}
     for (when, epoch), (place, layer) in itertools.product({"before": 0, "after": -1}.items(), layers.items()):
         image = images[4, columns.index(f"{place} layer, {when}")]
