@@ -5,9 +5,8 @@ import errno
 import hashlib
 import io
 import json
+import multiprocessing
 import os
-import subprocess
-import sys
 import tracemalloc
 from contextlib import nullcontext
 from dataclasses import replace
@@ -231,10 +230,15 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path, vitini
 
 
 def test_of_writers_at_the_same_time_each_keeps_its_rows(tmp_path):
-    write = "import sys; from vitinit.benchmark.records.store import *; "
-    write += "[Store(sys.argv[1]).write_layout('small', Layout(rows=[sys.argv[2] + str(n)])) for n in range(30)]"
-    writers = [subprocess.Popen([sys.executable, "-c", write, tmp_path, name]) for name in "ab"]
-    assert [writer.wait() for writer in writers] == [0, 0]
+    def write(name):
+        for number in range(30):
+            Store(tmp_path).write_layout("small", Layout(rows=[f"{name}{number}"]))
+
+    writers = [multiprocessing.get_context("fork").Process(target=write, args=(name,)) for name in "ab"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     assert len(Store(tmp_path).layout("small").rows) == 60
 
 

@@ -22,15 +22,16 @@ def named(name, params=None):
     return {"name": name, **registry.get(name).tiny, **(params or {})}
 
 
-def fits(name, arch):
+def fits(name, m):
     try:
-        registry.build_named(named(name)).check(model(ARCHS[arch]))
+        registry.build_named(named(name)).check(m)
     except vitinit.VitinitError:
         return False
     return True
 
 
-FITTING = {name: [arch for arch in ARCHS if fits(name, arch)] for name in registry.names()}
+MODELS = {arch: model(spec) for arch, spec in ARCHS.items()}
+FITTING = {name: [arch for arch, m in MODELS.items() if fits(name, m)] for name in registry.names()}
 
 
 def cases():
