@@ -51,8 +51,6 @@ FAMILIES = tuple(Adapter(**row | {"grid": GRIDS.get(row.get("grid", ""))}) for r
 INSTALLED: Registry[Adapter] = Registry(
     "adapter", group=ADAPTERS, wanted="an Adapter", accepts=lambda value: isinstance(value, Adapter)
 )
-_own: dict[str, Adapter] = {}
-"""By name, the latest last."""
 
 
 def register(adapter: Adapter) -> Adapter:
@@ -68,15 +66,16 @@ def register(adapter: Adapter) -> Adapter:
             f"{brief(adapter)} is not an Adapter, which is what this registers; bases and methods: "
             "vitinit.plugins.register"
         )
-    _own.pop(adapter.name, None)
-    _own[adapter.name] = adapter
+    INSTALLED.search()
+    unregister(adapter)
+    INSTALLED.known[adapter.name] = adapter
     plugins.OF_OTHERS.add(adapter.name)
     return adapter
 
 
 def unregister(adapter: Adapter | str) -> None:
     """Forget an adapter, or that of a name, again."""
-    _own.pop(adapter if isinstance(adapter, str) else adapter.name, None)
+    INSTALLED.known.pop(adapter if isinstance(adapter, str) else adapter.name, None)
 
 
 def adapters() -> tuple[Adapter, ...]:
@@ -85,7 +84,7 @@ def adapters() -> tuple[Adapter, ...]:
     Those of a package that cannot be imported are missing.
     """
     INSTALLED.search()
-    return (*reversed(_own.values()), *INSTALLED.known.values(), *FAMILIES)
+    return (*reversed(INSTALLED.known.values()), *FAMILIES)
 
 
 def _text(cls: Type) -> str:

@@ -54,13 +54,6 @@ def _nearest(error: Any) -> tuple[str, int]:
 codecs.register_error("vitinit", _nearest)
 
 
-def forgiving_terminal() -> None:
-    """From here on, what the terminal's encoding lacks is printed as `?`, where Python would raise; a minus as `-`."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="vitinit")
-
-
 class VitinitError(ValueError):
     """Bad input or a state the user can mend. The message is one line: what is wrong, where, what is allowed."""
 
@@ -87,8 +80,13 @@ def of_files(error: OSError) -> str:
 
 
 def guarded(command: Callable[[], object]) -> int:
-    """Run a command; what a user can put right is one line on stderr and exit code 2."""
-    forgiving_terminal()
+    """Run a command; what a user can put right is one line on stderr and exit code 2.
+
+    What the terminal's encoding lacks is printed as `?`, where Python would raise; a minus as `-`.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="vitinit")
     try:
         try:
             command()

@@ -10,7 +10,7 @@ import inspect
 import re
 import textwrap
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -226,7 +226,7 @@ def _check(cls: type[Initializer], where: str) -> None:
             f"initializer class {cls.__qualname__}: `touches` must be a tuple of patterns, `sets` one of some of "
             f"{', '.join(get_args(WeightName))}"
         )
-    _source_hash(cls)
+    source_hash(cls)
 
 
 REGISTRY: Registry[type[Initializer]] = Registry(
@@ -256,20 +256,15 @@ def register(cls: AnyInitializer) -> AnyInitializer:
 
 
 @cache
-def _source_hash(cls: type[Initializer]) -> str:
-    """As it is when the class is registered: its file may change later, what is imported does not."""
+def source_hash(cls: type[Initializer]) -> str:
+    """Return `short_hash` of the file of a class, without what it imports; empty where it is of no file.
+
+    As it is when the class is registered: its file may change later, what is imported does not.
+    """
     try:
         return short_hash(Path(inspect.getfile(cls)).read_bytes())
-    except (TypeError, OSError):  # of no file, such as a class in a shell
+    except (TypeError, OSError):  # a class in a shell
         return ""
-
-
-def source_hashes(names: Iterable[str]) -> dict[str, str]:
-    """By name or dotted path, 16 hex digits of the sha256 of the file of each class that lies in one.
-
-    Files that it imports are not covered.
-    """
-    return {name: source for name in names if (source := _source_hash(get(name)))}
 
 
 def names(kind: Kind | None = None) -> list[str]:

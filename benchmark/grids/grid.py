@@ -305,7 +305,8 @@ def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, 
     """The hash of the source file of each initialiser, those inside another (`of`) too, by name."""
     from vitinit.initializers import registry
 
-    return registry.source_hashes(name for initializer in (base, method) if initializer for name in initializer.names())
+    names = [name for initializer in (base, method) if initializer for name in initializer.names()]
+    return {name: source for name in names if (source := registry.source_hash(registry.get(name)))}
 
 
 @cache
@@ -316,9 +317,9 @@ def misfit(model: BaseModelSpec, initializer_json: str) -> str:
     """
     from vitinit.initializers import registry
 
-    spec, empty = InitializerSpec.model_validate_json(initializer_json), empty_model(model)
+    empty = empty_model(model)
     try:
-        registry.build(spec.name, spec.params).check(empty)
+        registry.build(**json.loads(initializer_json)).check(empty)
     except VitinitError as error:
         return str(error) if model.by_name else str(error).replace(type(empty).__name__, model.label)
     return ""
