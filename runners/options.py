@@ -17,6 +17,10 @@ LOCAL = Path("results/local")
 REFERENCE = Path("results/reference")
 """Records that come with the project."""
 
+ExecutorName = Literal["auto", "inline", "local", "slurm"]
+DeviceName = Literal["auto", "cpu", "cuda"]
+LoaderName = Literal["auto", "resident", "ffcv"]
+
 console = Terminal()
 
 
@@ -71,8 +75,8 @@ class LaunchOptions:
     retry_failed: bool = False
     dry_run: bool = False
     trial: bool = False
-    executor: Literal["auto", "inline", "local", "slurm"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    executor: ExecutorName = "auto"
+    device: DeviceName = "auto"
     profile: str | None = None
     wait: bool = False
     add: int | None = None
@@ -80,7 +84,7 @@ class LaunchOptions:
     results: Path = LOCAL
     workers: int | None = None
     micro_batch: int | None = None
-    loader: Literal["auto", "resident", "ffcv"] = "auto"
+    loader: LoaderName = "auto"
     compiled: bool = False
     checkpoint_minutes: float = 5.0
     keep_weights: bool = False

@@ -21,6 +21,8 @@ from pydantic import (
 from vitinit.initializers.errors import VitinitError, explain, unknown_name
 
 HERE = Path(__file__).parent / "profiles"
+MOST_BYTES = 2**20
+"""Size of a file that may be a profile."""
 GONE = {"parallel": "jobs: N", "runs_per_job": "nothing: a job carries out runs until none is left"}
 """Fields of older profiles, and what to write in their place."""
 
@@ -180,8 +182,8 @@ def load(name_or_path: str | None) -> Profile:
         if name_or_path not in names():
             raise VitinitError(f"{unknown_name('profile', name_or_path, names())}, or a path ending in .yaml")
         path = HERE / f"{name_or_path}.yaml"
-    if path.exists() and not path.is_file():
-        raise VitinitError(f"profile {path}: no regular file")
+    if path.exists() and (not path.is_file() or path.stat().st_size > MOST_BYTES):
+        raise VitinitError(f"profile {path}: no regular file of at most {MOST_BYTES:,} bytes")
     try:
         loaded = yaml.load(path.read_text(encoding="utf-8"), _Loader) or {}  # noqa: S506 (texts, lists and mappings only)
     except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:

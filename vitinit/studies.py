@@ -328,27 +328,26 @@ class Run:
     @property
     def labels(self) -> Tensor:
         """Their labels, N; of a dataset with masks, the masks."""
-        return self._opened[1]
+        return self._loader.data.held_out.labels
 
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the classes."""
-        return self._opened[2]
+        return tuple(self._loader.data.classes)
 
     def batch(self, numbers: Tensor) -> Tensor:
         """Return some of the held-out images, by their numbers."""
-        return self._opened[0].plain(numbers, "held_out")
+        return self._loader.plain(numbers, "held_out")
 
     @cached_property
-    def _opened(self) -> tuple[Loader, Tensor, tuple[str, ...]]:
+    def _loader(self) -> Loader:
         import torch
 
         from vitinit.runners.loaders.base import make_loader
         from vitinit.runners.one_run.reproduce import images
 
-        spec, data = self.spec, images(self.record, self.data_dir)
-        loader = make_loader(data, spec.recipe, spec.seed, torch.device("cpu"))
-        return loader, data.held_out.labels, tuple(data.classes)
+        data = images(self.record, self.data_dir)
+        return make_loader(data, self.spec.recipe, self.spec.seed, torch.device("cpu"))
 
 
 def load(

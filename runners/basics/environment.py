@@ -156,22 +156,29 @@ def argv() -> list[str]:
 
 
 SECRET = re.compile(
-    r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)|(?<=PRIVATE KEY-----)[\w\s+/=:,\\-]+?(?=-----END|\Z)"""
+    r"""(?<=://)[^\s"'@/:]*:[^\s"'?#]+(?=@)"""
+    r"""|(?:(?<=PRIVATE KEY-----)|(?<=KEY BLOCK-----)|(?<=Private-Lines: ))"""
+    r"""[\w\s+/=:,\\-]+?(?=-----END|Private-MAC|\Z)"""
     r"""|(?:(?<=cookie)|(?<=cookies))["']?\s*[=:][^\r\n]+"""
     r"""|((?<=://)(?=[^\s/@]+@)|\bbearer\s+|authorization["']?[\s=:]+["']?(\w+\s+)?"""
-    r"""|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|npm_|pypi-|dckr_pat_|ya29\.)(?=\S{12})"""
+    r"""|\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA|AIza|eyJ|npm_|pypi-|dckr_pat_|ya29\."""
+    r"""|AGE-SECRET-KEY-|hooks\.slack\.com/services/)(?=\S{12})"""
     r"""|(?:password|passwd|passphrase|\bpass|\bpwd|secret|credential|(?:api|account|access|shared|private)[_-]?key"""
     r"""|(?:access|auth|api|hf)[_-]?token|[?&"'-]token|-signature|[?&]sig)\w*["']?\s*[=:]\s*["']?"""
     r"""|--[\w-]*(?:password|token|secret|key)\s+|\bsshpass\s+-p\s*|\s(?:-u|--user)\s+[^\s:]+:"""
     r"""|(?:password|passwd|passphrase)\s+(?:is\s+)?["']?(?!(?:is|of|for|in|not|or|and|to|was|from|file|required)\b)"""
-    r"""|(?:key|token|secret|credential)s?\s+(?:is\s+)?["']?(?=[\w+/=-]{16,}(?![\w.]))(?=\S*\d))[^\s"'@&,;]+""",
+    r"""|(?:key|token|secret|credential)s?\s+(?:is\s+)?["']?(?=[\w+/=-]{16,}(?![\w.]))(?=\S*\d))"""
+    r"""(?:(?<=["'])[^"'\r\n]+(?=["'])|[^\s"'@&,;]+)""",
     re.IGNORECASE,
 )
 """Words before a secret, and the secret."""
 _FOLDER = r"[^\s/\"':,()]+/"
+_HOME = r"[^\s/\"':,()]+(?: [^\s/\"':,()]+){0,2}/"
+"""Its name may be that of a person."""
 FOLDERS = re.compile(
-    rf"(?:(?<![\w./~-])|(?<=file://))/(?:(?:home|Users)/{_FOLDER}(?:(?:{_FOLDER})*(?={_FOLDER}))?|(?:{_FOLDER})+(?={_FOLDER}))"
-    r"""|(?:\b[A-Za-z]:|\\)[\\/]+(?:[^\s\\/"':,()]+[\\/]+)+"""
+    r"(?:(?<![\w./~-])|(?<=file://))/"
+    rf"(?:(?:home|Users)/{_HOME}(?:(?:{_FOLDER})*(?={_FOLDER}))?|(?:{_FOLDER})+(?={_FOLDER}))"
+    r"""|(?:\b[A-Za-z]:|\\)[\\/]+(?:[^\s\\/"':,()]+(?: [^\s\\/"':,()]+){0,2}[\\/]+)+"""
 )
 """Folders of an absolute path, but for the last one; of a home, its name too; all of them in a path of Windows."""
 

@@ -4,39 +4,21 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated
 
 from vitinit.initializers.errors import guarded
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
-COMMANDS = {
-    "plan": "plan",
-    "run": "plan",
-    "status": "plan",
-    "rank": "plan",
-    "check": "check",
-    "show": "records",
-    "reproduce": "records",
-    "list": "listing",
-}
-"""Commands by name: the module of each, where it is a function of that name, `list_` for `list`."""
-GROUPS = {"data": "data", "store": "records", "slurm": "plan"}
-"""Commands with commands of their own: the module of each, where it is `data_app`, and so on."""
-ANALYSIS = {
-    "tables": ("tables.__main__", "Write tables of records, and print the main one of each study."),
-    "figures": ("figures.__main__", "Draw figures of records."),
-    "curves": ("curves.__main__", "Draw attention and representations over epochs."),
-    "report": ("report", "Write an HTML page for each study."),
-    "pages": ("pages.__main__", "Write each study's README, an index and the board."),
-    "choose": ("choose", "Choose a setting for each row of a tuning study on validation images."),
-}
-"""Commands of `vitinit.analysis`: the module of each, whose function `run` it is, and its line in the list of all."""
+COMMANDS = Path(__file__).with_name("commands.yaml")
+"""Commands by name: module, function or group of commands, and the line in the list of all where a module is slow."""
 
 
 def command(asked: str) -> None:
     """Carry out the command that is asked for; of the others no module is imported unless it is none of them."""
     import typer
+    import yaml
 
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -53,20 +35,17 @@ def command(asked: str) -> None:
     ) -> None:
         """A reproducible benchmark of how Vision Transformers are initialised."""
 
-    names = *COMMANDS, *ANALYSIS, *GROUPS
-    for name in [asked] if asked in names else names:
-        if name in ANALYSIS:
-            file, text = ANALYSIS[name]
-            if name == asked:
-                app.command(name)(import_module(f"vitinit.analysis.{file}").run)
-            else:
-                app.command(name, help=text)(lambda: None)
+    commands = yaml.safe_load(COMMANDS.read_bytes())
+    for name in [asked] if asked in commands else commands:
+        module, attribute, *line = commands[name]
+        if line and name != asked:
+            app.command(name, help=line[0])(lambda: None)
             continue
-        module = import_module(f"vitinit.runners.cli.{(COMMANDS | GROUPS)[name]}")
-        if name in GROUPS:
-            app.add_typer(getattr(module, f"{name}_app"), name=name)
+        function = getattr(import_module(f"vitinit.{module}"), attribute)
+        if isinstance(function, typer.Typer):
+            app.add_typer(function, name=name)
         else:
-            app.command(name)(getattr(module, "list_" if name == "list" else name))
+            app.command(name)(function)
     app()
 
 

@@ -20,7 +20,6 @@ import yaml
 from vitinit.benchmark.datasets.registry import data_dir as data_folder
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.grid import HERE
@@ -53,8 +52,11 @@ from vitinit.runners.options import (
     WHAT,
     WHERE,
     DataOption,
+    DeviceName,
+    ExecutorName,
     GridArgument,
     LaunchOptions,
+    LoaderName,
     OnlyOption,
     ResultsOption,
     SeedsOption,
@@ -123,11 +125,11 @@ def run(
     dry_run: Annotated[bool, option(WHAT, "Show the plan and stop.", "--dry-run")] = False,
     trial: Annotated[bool, option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False,
     executor: Annotated[
-        Literal["auto", "inline", "local", "slurm"],
+        ExecutorName,
         option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
     ] = "auto",
     device: Annotated[
-        Literal["auto", "cpu", "cuda"], option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
+        DeviceName, option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")
     ] = "auto",
     profile: Annotated[str | None, option(WHERE, "A job's requests: a name or YAML file.", metavar="NAME")] = None,
     wait: Annotated[bool, option(WHERE, "Wait for the jobs, say how they ended.", "--wait")] = False,
@@ -140,9 +142,7 @@ def run(
     micro_batch: Annotated[
         int | None, option(SPEED, "Images at once; the batch stays as it is.", metavar="N", min=1)
     ] = None,
-    loader: Annotated[
-        Literal["auto", "resident", "ffcv"], option(SPEED, "resident (memory) or ffcv.", metavar="NAME")
-    ] = "auto",
+    loader: Annotated[LoaderName, option(SPEED, "resident (memory) or ffcv.", metavar="NAME")] = "auto",
     compiled: Annotated[bool, option(SPEED, "Train with torch.compile (GPU).", "--compile")] = False,
     checkpoint_minutes: Annotated[
         float, option(KEEPING, "Minutes between checkpoints. Default: 5.", metavar="N", min=0)
@@ -203,18 +203,15 @@ def cancel(grid: GridArgument, results: ResultsOption = LOCAL) -> None:
 
 
 def submitted_here(submission: Path, results: Path) -> bool:
-    """Return True if this user submitted jobs from this very folder.
+    """Return True if this user submitted jobs from this very folder, and it is no link to that of another study.
 
-    One that somebody else made, moved here or linked may be called after any job of this user's.
+    One that somebody else made may be called after any job of this user's.
     """
-    script = submission / slurm_jobs.SCRIPT
     try:
-        entered = re.search(r"^cd (.+) \|\| exit 1$", read(script).decode(), re.MULTILINE)
-        own = script.lstat().st_uid == os.getuid()
-    except (OSError, ValueError):
+        own = (submission / slurm_jobs.SCRIPT).lstat().st_uid == os.getuid()
+    except OSError:
         return False
-    home = results.resolve() / submission.relative_to(results)
-    return own and entered is not None and Path(*shlex.split(entered[1])).resolve() == home / "code"
+    return own and submission.resolve() == results.resolve() / submission.relative_to(results)
 
 
 TIERS = {"quick": "standard-mechanism", "standard": "standard"}

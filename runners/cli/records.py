@@ -4,7 +4,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 import yaml
@@ -14,7 +14,7 @@ from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
-from vitinit.runners.options import LOCAL, REFERENCE, DataOption, RunIdArgument, console
+from vitinit.runners.options import LOCAL, REFERENCE, DataOption, DeviceName, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
 LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
@@ -118,9 +118,7 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
 def reproduce(
     run_id: RunIdArgument,
     results: ResultsOption = LOCAL,
-    device: Annotated[
-        Literal["auto", "cpu", "cuda"], typer.Option(help="auto: the device that the run was recorded on.")
-    ] = "auto",
+    device: Annotated[DeviceName, typer.Option(help="auto: the device that the run was recorded on.")] = "auto",
     out: Annotated[Path, typer.Option(help="Where the record of the repetition goes.")] = REPRODUCED,
     yes: Annotated[
         bool, typer.Option("--yes", help="Use code, and data elsewhere, that the record names, and do not ask.")
@@ -232,10 +230,14 @@ def take(
     """
     from vitinit.benchmark.records.store import Layout
     from vitinit.runners.basics.environment import source_of
+    from vitinit.runners.launching.work import check_writable
     from vitinit.runners.one_run.reproduce import compare
 
+    if not folder.is_dir():
+        raise VitinitError(f"no results folder {folder}")
     source, target, left = Store(folder), Store(results), list[str]()
     for study in source.studies():
+        check_writable(results / study)
         contents, here, taken, by_word = source.read(study), target.read(study).done, 0, 0
         left += contents.problems
         for run_id, record in contents.done.items():

@@ -154,7 +154,7 @@ class Jobs:
         for path in {self.submissions[job.name] / RUNS for job in self.alive.values()}:
             try:
                 run_ids |= set(json.loads(read(path)))
-            except (OSError, ValueError, TypeError):  # whoever may write there may have written anything
+            except (OSError, ValueError, TypeError, RecursionError):  # others may write there
                 raise VitinitError(
                     f"{path} is damaged: the runs of jobs that wait or run are not known; --add N hands over more"
                 ) from None

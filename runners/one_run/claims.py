@@ -121,7 +121,7 @@ def live(folder: Path) -> Owner | None:
         return None
     owner = _owner(claim)
     try:
-        beat = claim.stat().st_mtime
+        beat = claim.lstat().st_mtime
     except FileNotFoundError:
         return None
     except PermissionError:
@@ -297,7 +297,7 @@ def take(folder: Path, source: str = "") -> Claim:
     for attempt in range(TRIES):
         time.sleep(0.001 * attempt)
         try:
-            if folder.is_symlink() or folder.is_file():
+            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
                 raise VitinitError(f"{folder} is no folder of a run: remove it")
             folder.mkdir(parents=True, exist_ok=True)
             before = _last(folder)

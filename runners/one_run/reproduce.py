@@ -5,7 +5,7 @@ import uuid
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +19,7 @@ from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.watch import Display
 from vitinit.runners.launching.work import Queue, check_writable, run_inline, work
 from vitinit.runners.loaders.base import open_data
+from vitinit.runners.options import DeviceName
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Reproduction:
         return f"{len(self.different)} of {self.values} values differ, first {path}: {then} then, {now} now; {causes}"
 
 
-def execution(record: RunRecord, device: Literal["auto", "cpu", "cuda"] = "auto") -> Execution:
+def execution(record: RunRecord, device: DeviceName = "auto") -> Execution:
     """Return the execution settings of a repetition: as recorded, or else on another device.
 
     Raises:

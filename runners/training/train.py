@@ -273,44 +273,6 @@ def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Te
     return summed / targets.numel()
 
 
-class Scores:
-    """All metrics of held-out images, batch by batch.
-
-    Args:
-        device: of the batches.
-        classes: how many there are.
-        dense: the targets are masks, of which each pixel counts as an image.
-        last: after the last epoch, where some are measured that are not before.
-    """
-
-    def __init__(self, device: torch.device, classes: int, dense: bool, last: bool = True) -> None:
-        self.dense, self.metrics = dense, fitting(classes, dense, last)
-        nothing = torch.zeros(0, classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
-        self.sums = [metric.sums(*nothing) for metric in self.metrics]
-        self.correct = [torch.zeros(0, dtype=torch.bool, device=device)]
-
-    def add(self, logits: Tensor, targets: Tensor) -> None:
-        """Count a batch."""
-        if self.dense:
-            logits, targets = logits.flatten(0, -2), targets.flatten().long()
-            targets = targets.masked_fill(targets == IGNORED, -100)
-        else:
-            self.correct.append(logits.argmax(-1) == targets)
-        for sums, metric in zip(self.sums, self.metrics, strict=True):
-            sums += metric.sums(logits, targets)
-
-    def over(self, world: World) -> tuple[dict[str, float], str | None]:
-        """Return what `evaluate` does, of all images of all processes."""
-        all_sums = world.sum(torch.cat(self.sums)).cpu().split([len(sums) for sums in self.sums])
-        values: dict[str, float] = {}
-        for sums, metric in zip(all_sums, self.metrics, strict=True):
-            values |= metric.values(sums)
-        if self.dense:
-            return values, None
-        images = np.concatenate(world.gather(torch.cat(self.correct).cpu().numpy()))  # parts are in order of rank
-        return values, base64.b64encode(np.packbits(images).tobytes()).decode()
-
-
 def micro_batches(images: Tensor, targets: Tensor, size: int | None) -> list[tuple[Tensor, Tensor]]:
     """A batch cut into parts of at most `size` images."""
     size = size or len(images)
@@ -358,14 +320,30 @@ def evaluate(
         And the images that are classified correctly, as `RunRecord.correct` has them; None of masks.
     """
     model.eval()
-    scores = Scores(loader.device, loader.classes, loader.dense, last)
+    device, metrics = loader.device, fitting(loader.classes, loader.dense, last)
+    nothing = torch.zeros(0, loader.classes, device=device), torch.zeros(0, dtype=torch.long, device=device)
+    sums = [metric.sums(*nothing) for metric in metrics]
+    correct = [torch.zeros(0, dtype=torch.bool, device=device)]
     for batch in world.in_step(loader.held_out()):
-        for images, labels in micro_batches(*batch, micro_batch) if batch else ():
-            with autocast(recipe, loader.device):
+        for images, targets in micro_batches(*batch, micro_batch) if batch else ():
+            with autocast(recipe, device):
                 logits: Tensor = model(images)
-            scores.add(logits, labels)
+            if loader.dense:  # each pixel counts as an image
+                logits, targets = logits.flatten(0, -2), targets.flatten().long()
+                targets = targets.masked_fill(targets == IGNORED, -100)
+            else:
+                correct.append(logits.argmax(-1) == targets)
+            for sums_of_metric, metric in zip(sums, metrics, strict=True):
+                sums_of_metric += metric.sums(logits, targets)
         between_batches()
-    return scores.over(world)
+    values: dict[str, float] = {}
+    all_sums = world.sum(torch.cat(sums)).cpu().split([len(sums_of_metric) for sums_of_metric in sums])
+    for sums_of_metric, metric in zip(all_sums, metrics, strict=True):
+        values |= metric.values(sums_of_metric)
+    if loader.dense:
+        return values, None
+    whole = np.concatenate(world.gather(torch.cat(correct).cpu().numpy()))  # parts are in order of rank
+    return values, base64.b64encode(np.packbits(whole).tobytes()).decode()
 
 
 def autocast(recipe: Recipe, device: torch.device) -> torch.autocast:

@@ -1,13 +1,15 @@
 """Metrics by name: against scikit-learn and by hand; what all of them promise."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, jaccard_score, log_loss, recall_score, top_k_accuracy_score
 
+from tests.runners.small_run import recipe
 from vitinit.benchmark.metrics import registry
-from vitinit.runners.training.distributed import ALONE
-from vitinit.runners.training.train import Scores
+from vitinit.runners.training.train import evaluate
 
 CLASSES = 8
 OURS = {"loss", "top1", "top5", "calibration_error", "class_accuracy", "miou"}
@@ -65,9 +67,9 @@ def test_labels_have_some_masks_others_and_few_classes_more():
     assert names(20) - names(21) == {"class_accuracy"}
     assert names(100) == {"loss", "top1", "top5", "calibration_error"}
     assert names(10, dense=True) == {"loss", "miou"}
-    scores, (logits, labels) = Scores(torch.device("cpu"), CLASSES, dense=False), images()
-    for batch in zip(logits.split(100), labels.split(100), strict=True):
-        scores.add(*batch)
-    found, expected = scores.over(ALONE)[0], by_hand(logits, labels)
+    logits, labels = images()
+    batches = zip(logits.split(100), labels.split(100), strict=True)
+    loader = SimpleNamespace(device=logits.device, classes=CLASSES, dense=False, held_out=lambda: batches)
+    found, expected = evaluate(torch.nn.Identity(), loader, recipe())[0], by_hand(logits, labels)
     assert {key: found.get(key, expected[key]) for key in expected} == pytest.approx(expected, rel=1e-6)
     assert expected.keys() - found.keys() == {"miou"}

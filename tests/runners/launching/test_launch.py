@@ -144,6 +144,9 @@ def test_a_link_in_a_study_is_refused(setting, tmp_path):
         with pytest.raises(VitinitError, match=f"tiny/{name} is a link"):
             work(Queue((), setting), run_inline, MagicMock())
         (tmp_path / "tiny" / name).unlink()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(VitinitError, match="pipe is no folder of a run"):
+        claims.take(tmp_path / "pipe")
 
 
 def test_a_notebook_shows_one_line_that_is_updated(monkeypatch):

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,10 +20,8 @@ from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import ResidentLoader
-from vitinit.runners.training.distributed import ALONE
 from vitinit.runners.training.train import (
     Diverged,
-    Scores,
     Training,
     evaluate,
     fingerprint,
@@ -199,10 +198,9 @@ def test_scores_are_those_of_all_pixels_that_count():
         masks_of(15, 1).labels,
     )
     logits_BSSK[..., 3] = -10  # neither there nor predicted: it has no share in the mean
-    scores = Scores(CPU, 4, dense=True)
-    for batch in (slice(0, 5), slice(5, 15)):
-        scores.add(logits_BSSK[batch], masks[batch])
-    counted, (scored, correct) = masks != IGNORED, scores.over(ALONE)
+    batches = [(logits_BSSK[batch], masks[batch]) for batch in (slice(0, 5), slice(5, 15))]
+    loader = SimpleNamespace(device=CPU, classes=4, dense=True, held_out=lambda: iter(batches))
+    counted, (scored, correct) = masks != IGNORED, evaluate(nn.Identity(), loader, recipe())
     truth, logits = masks[counted].long(), logits_BSSK[counted]
     miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
     assert scored == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
