@@ -98,7 +98,7 @@ ASKED = {
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
     root = tmp_path_factory.mktemp("of") / "many" / "results"
-    return vitinit.run(**ASKED, results=root, device="cpu")
+    return vitinit.run(**ASKED, results=root, device="cpu", executor="inline")
 
 
 @pytest.mark.long
