@@ -7,7 +7,7 @@ import pandas as pd
 
 from vitinit.analysis.comparison import between, compare
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import LOOKS, Panels, finish, palette, panels, present, with_seeds
+from vitinit.analysis.figures.style import LOOKS, WIDTH, Panels, finish, palette, panels, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, placebos
 from vitinit.analysis.tables.notes import not_initialisation_alone
@@ -61,7 +61,12 @@ def _points(
         by: Column that decides the look of a point. Where it is not the label, those of a label are below each other.
         looks: Colour and marker by its values.
     """
-    grid = panels(data, data["column"], 0.8 + inches * len(labels), x=gain_name(study), sharex=False)
+    from matplotlib import rcParams
+
+    # beside the labels a column of an article has room for one panel
+    across, room = (3, 0.85) if rcParams["figure.figsize"][0] >= WIDTH else (1, 0.55)
+    height, name = 0.8 + inches * len(labels), gain_name(study)
+    grid = panels(data, data["column"], height, across, x=name, sharex=False, room=room)
     for key, group in data.groupby(["column", "label", by]):
         column, label, value = map(str, key)
         axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]

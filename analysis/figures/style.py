@@ -63,6 +63,8 @@ class Panels:
     sharex: bool = True
     sharey: bool = True
     """True if all panels have the same horizontal axis, and the same vertical one."""
+    room: float = 0.85
+    """Share of the width that is beside the numbers or labels of an axis."""
     legend: dict[str, Any] = field(default_factory=dict)
     """Handles by label."""
     images: list[Any] = field(default_factory=list)
@@ -73,7 +75,7 @@ class Panels:
     @property
     def letters(self) -> int:
         """Number of letters that fit above a panel."""
-        return max(13, letters(0.85 * self.figure.get_figwidth() / self.across))
+        return max(13, letters(self.room * self.figure.get_figwidth() / self.across))
 
     def align(self) -> None:
         """Give panels the same axes, with names and numbers at the edge of the figure.
