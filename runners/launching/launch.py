@@ -74,7 +74,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 stack.callback(lock.finish)
             view, todo, failed_before = _todo(grid, options, display, setting, slots)
             if options.trial:
-                return try_out(todo)
+                return try_out(todo) if todo.cells else _finish(view, todo, None, failed_before, display)
             if options.dry_run:
                 print_plan(view)
             else:
