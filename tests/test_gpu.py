@@ -23,17 +23,6 @@ from vitinit.runners.training.train import Training, fingerprint, train
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SIZE, CPU = 16, torch.device("cpu")
-EVERYTHING = {
-    "crop_padding": 2,
-    "hflip": 0.5,
-    "rand_augment": "rand-m9-mstd0.5-inc1",
-    "mixup": 0.8,
-    "cutmix": 1.0,
-    "random_erasing": 0.25,
-    "label_smoothing": 0.1,
-    "clip_grad": 1.0,
-    "ema": 0.9,
-}
 
 
 class FromDisk(Loader):
@@ -123,8 +112,8 @@ def the_same_on_both(what, model, waits=False, **how):
 @pytest.mark.parametrize(
     ("model", "fields", "how"),
     [
-        (VIT, EVERYTHING, {}),
-        (VIT, EVERYTHING, {"kind": FromDisk}),
+        (VIT, small_run.EVERYTHING["gpu"], {}),
+        (VIT, small_run.EVERYTHING["gpu"], {"kind": FromDisk}),
         (preset("convit_micro", gpsa_layers=1), {}, {}),
         (preset("convmixer_micro"), {}, {}),
         (VIT, {"precision": "bf16", "clip_grad": 1.0}, {"micro_batch": 3}),

@@ -18,7 +18,7 @@ ARTICLE = r"""\documentclass[twocolumn]{article}
 
 @pytest.mark.latex
 def test_the_tables_of_every_committed_study_are_set_and_fit(tmp_path):
-    assert main(f"--results {ROOT}/results/reference --out {tmp_path} --gain".split()) == 0
+    assert main(["--results", str(ROOT / "results/reference"), *f"--out {tmp_path} --gain".split()]) == 0
     tables = sorted(tmp_path.rglob("*.tex"))
     assert len(tables) > 30
     one_column = [path for path in tables if "longtable" in path.read_text()]  # longtable cannot be in two columns

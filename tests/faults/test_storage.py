@@ -23,11 +23,11 @@ def small_disk(tmp_path):
     """A file system of one megabyte."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    mount = f"mount -t tmpfs -o size=1m tmpfs {folder}".split()
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("mounting a small tmpfs needs root")
     yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    subprocess.run(f"umount -l {folder}".split(), check=True)
 
 
 def _carry_out(cell, where, fault, said):
@@ -71,8 +71,8 @@ def full(where):
 
 def read_only(where):
     """Read-only from now on, also with a file open for writing, as after an error of the disk."""
-    for options in (["--bind", str(where.root)], ["-o", "remount,bind,ro"]):
-        subprocess.run(["mount", *options, str(where.root)], check=True)
+    for options in (f"--bind {where.root}", "-o remount,bind,ro"):
+        subprocess.run(f"mount {options} {where.root}".split(), check=True)
 
 
 def same_as_left_alone(cell, where, folder):

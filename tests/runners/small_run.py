@@ -13,6 +13,7 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 ROOT = Path(__file__).parents[2]
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1
+EVERYTHING = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_bytes())
 DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
@@ -42,10 +43,10 @@ def altered(record, **changes):
 def tiny_tier(folder):
     """Write a tier of `vitinit rank` of one epoch on 100 digits; return what `rank.TIERS` calls it."""
     tier = yaml.safe_load((ROOT / "benchmark/grids/smoke.yaml").read_bytes())
-    tier["blocks"][0] |= {
-        "datasets": [{"name": "digits", "train_size": 100}],
-        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
-        "recipe": {"name": "small", "epochs": 1, "batch_size": 50},
-    }
+    tier["blocks"][0] |= yaml.safe_load("""
+        datasets: [{name: digits, train_size: 100}]
+        model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+        recipe: {name: small, epochs: 1, batch_size: 50}
+    """)
     (folder / "tier.yaml").write_text(yaml.safe_dump(tier))
     return f"{folder}/tier"

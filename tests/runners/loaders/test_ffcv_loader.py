@@ -24,15 +24,6 @@ pytestmark = pytest.mark.ffcv
 CPU = torch.device("cpu")
 SIZE = 20
 PER_CLASS = {"train": 130, "test": 30}
-EVERYTHING = {
-    "hflip": 0.5,
-    "crop_padding": 2,
-    "rand_augment": "rand-m9-mstd0.5-inc1",
-    "mixup": 1.0,
-    "cutmix": 0.8,
-    "mix_images": 25,
-    "random_erasing": 0.25,
-}
 
 
 recipe = partial(small_run.recipe, batch_size=100)
@@ -110,7 +101,7 @@ def test_batches_for_a_gpu_are_not_written_into_again(images, data_dir, monkeypa
 
 
 def test_augmented_batches_are_the_same_for_several_processes_and_from_any_step_on(images, data_dir):
-    everything = recipe(batch_size=50, **EVERYTHING)
+    everything = recipe(batch_size=50, **small_run.EVERYTHING["ffcv"])
     expected = list(make_loader(load(images, SIZE, data_dir), everything, 3, CPU).train(2))
     opened = load_beton(images, SIZE, data_dir)
     alone = make_loader(opened, everything, 3, CPU)

@@ -23,15 +23,6 @@ from vitinit.runners.training.distributed import World
 
 CPU = torch.device("cpu")
 SIZE = 32
-EVERYTHING = {
-    "hflip": 0.5,
-    "rand_augment": "rand-m9-mstd0.5-inc1",
-    "mixup": 1.0,
-    "cutmix": 0.8,
-    "random_erasing": 0.25,
-    "crop_scale": (0.08, 1.0),
-    "crop_pct": 0.9,
-}
 
 
 recipe = partial(small_run.recipe, batch_size=100, crop_pct=0.9)
@@ -79,7 +70,7 @@ def test_training_images_are_cropped_and_flipped_at_random_as_timm_does(photogra
 
 
 def test_threads_processes_and_the_point_of_a_resume_change_nothing(photographs):
-    data, settings = opened(photographs), recipe(batch_size=24, mix_images=6, **EVERYTHING)
+    data, settings = opened(photographs), recipe(batch_size=24, mix_images=6, **small_run.EVERYTHING["files"])
     torch.set_num_threads(1)
     alone = list(make_loader(data, settings, 7, CPU).train(2))
     torch.set_num_threads(3)

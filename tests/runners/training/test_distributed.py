@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.faults import harness
+from tests.runners import small_run
 from tests.runners.training.test_train import MODEL, initialised, split
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data
-from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import Execution, Stop, check_execution
 from vitinit.runners.loaders.base import ResidentLoader
@@ -24,11 +24,7 @@ class Interrupted(Exception):
     pass
 
 
-RECIPE = Recipe(
-    name="test", epochs=2, batch_size=9, lr=1e-2, weight_decay=0.05, hflip=0.5, crop_padding=1, label_smoothing=0.1,
-    clip_grad=0.3, rand_augment="rand-m9-mstd0.5-inc1", ema=0.9,
-    eps=1e-4,  # else Adam blows gradients that are nothing but rounding (of the keys' biases) up to whole steps
-)  # fmt: skip
+RECIPE = small_run.recipe(**small_run.EVERYTHING["processes"])
 
 
 class Precise(ResidentLoader):

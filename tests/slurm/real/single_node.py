@@ -1,6 +1,7 @@
 """The one-machine SLURM of slurm/single_node, for tests: each its own folder and ports."""
 
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -54,10 +55,10 @@ class SingleNode:
         os.kill(pid, signal.SIGKILL)
         until(lambda: not Path(f"/proc/{pid}").exists())
 
-    def run(self, *command):
+    def run(self, line):
         """Run a command of SLURM; return what it prints."""
         environment = {**os.environ, "SLURM_CONF": str(self.conf)}
-        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(shlex.split(line), env=environment, check=True, capture_output=True, text=True).stdout
 
 
 def script(name, env):

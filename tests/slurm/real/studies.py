@@ -89,7 +89,7 @@ def same_bits(found, expected):
 
 def preemption(slurm, study, owner):
     """Nothing is left to repair, but that nobody needs to know."""
-    slurm.run("sbatch", "-p", "high", "-c", "4", "-o", "/dev/null", "--wrap", "sleep 2")
+    slurm.run("sbatch -p high -c 4 -o /dev/null --wrap 'sleep 2'")
 
 
 def scancel(slurm, study, owner):

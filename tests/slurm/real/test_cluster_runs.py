@@ -6,6 +6,7 @@ import re
 import shutil
 
 import pytest
+import yaml
 from studies import GRID, Study, preemption, same_bits
 
 from tests.held import HOLD
@@ -21,7 +22,7 @@ def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits
     study.hold.touch()
     study.submit()
     study.until_trained()
-    slurm.run("scancel", "--signal=USR2", *study.jobs())
+    slurm.run(f"scancel --signal=USR2 {' '.join(study.jobs())}")
     study.until_saved()
     study.hold.unlink()
     study.until_done()
@@ -33,12 +34,12 @@ def test_told_that_its_time_ends_it_saves_comes_back_and_ends_with_the_same_bits
 
 def test_many_tiny_runs_by_a_few_jobs_none_lost_and_none_twice(slurm, tmp_path):
     tiny = json.loads(json.dumps(GRID))
-    tiny["blocks"][0] |= {
-        "datasets": [{"name": "digits", "train_size": 50}],
-        "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1, "width": 16},
-        "recipe": {"name": "small", "epochs": 1, "warmup_epochs": 0},
-        "seeds": list(range(45)),
-    }
+    tiny["blocks"][0] |= yaml.safe_load("""
+        datasets: [{name: digits, train_size: 50}]
+        model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1, width: 16}
+        recipe: {name: small, epochs: 1, warmup_epochs: 0}
+        seeds: 0-44
+    """)
     study = Study(tmp_path, tiny, jobs=6)  # there are four cores
     many = "run study.yaml --executor"
     text = study.vitinit(f"{many} auto", VITINIT_PROFILE="profile.yaml")
