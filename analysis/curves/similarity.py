@@ -24,8 +24,8 @@ def initializers(study: Study) -> dict[str, Panels]:
     for column, runs in kept(study).items():
         if len(runs) < 2:
             continue
-        names = [with_mark(row, run.record, 40) for row, run in runs.items()]
-        layers = enumerate(zip(*(run.maps.grams_ELBnn[-1] for run in runs.values()), strict=False), 1)
+        names = [with_mark(row, record, 40) for row, (record, _) in runs.items()]
+        layers = enumerate(zip(*(maps.grams_ELBnn[-1] for _, maps in runs.values()), strict=False), 1)
         maps = {f"layer {layer}": cka(grams := np.stack(gram_matrices), grams) for layer, gram_matrices in layers}
         stacked: Any = pd.concat({panel: pd.DataFrame(values, names, names) for panel, values in maps.items()}).stack()
         data = stacked.rename_axis(["panel", "row", "other"]).reset_index(name="cka")

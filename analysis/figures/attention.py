@@ -35,15 +35,15 @@ def training(study: Study) -> dict[str, Panels]:
     for column, runs in kept(study).items():
         grid, entries = panels(pd.DataFrame(), [column], rcParams["figure.figsize"][0] * len(runs) / 6, 1), []
         (axes,), norm = grid.axes.values(), LogNorm(1 / SPAN, SPAN)
-        for y, (row, run) in enumerate(runs.items()):
-            depth = run.maps.maps_ELHNN.shape[1]
+        for y, (row, (record, kept_maps)) in enumerate(runs.items()):
+            depth = kept_maps.maps_ELHNN.shape[1]
             layers = {"first": 0, "middle": (depth - 1) // 2, "last": depth - 1}
             for x, ((place, layer), (when, epoch)) in enumerate(product(layers.items(), EPOCHS.items())):
-                map_NN = run.maps.maps_ELHNN[epoch, layer, 0].astype("float32")
+                map_NN = kept_maps.maps_ELHNN[epoch, layer, 0].astype("float32")
                 map_NN = (map_NN * len(map_NN)).clip(1 / SPAN / 2)
                 # all in one panel: one each would take ten times as long
                 grid.images.append(axes.imshow(map_NN, norm=norm, extent=(x - 0.47, x + 0.47, y + 0.47, y - 0.47)))
-                name = with_mark(row, run.record), f"{place} layer, {when}"
+                name = with_mark(row, record), f"{place} layer, {when}"
                 entries.append((*name, sha256(map_NN.tobytes()).hexdigest()[:16]))
         grid.data = pd.DataFrame(entries, columns=["row", "panel", "digest"])
         axes.set(xlim=(-0.5, 5.5), ylim=(len(runs) - 0.5, -0.5), frame_on=False)

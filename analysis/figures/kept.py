@@ -3,7 +3,6 @@
 from collections import defaultdict
 from functools import lru_cache
 from itertools import product
-from typing import NamedTuple
 
 from vitinit.analysis.figures.style import said
 from vitinit.analysis.frame import Study
@@ -11,11 +10,8 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import AttentionMaps, read_maps
 
 
-class Kept(NamedTuple):
-    """A run and the maps that it has kept."""
-
-    record: RunRecord
-    maps: AttentionMaps
+Kept = tuple[RunRecord, AttentionMaps]
+"""A run, and the maps that it has kept."""
 
 
 @lru_cache(maxsize=1)
@@ -29,12 +25,12 @@ def kept(study: Study) -> dict[str, dict[str, Kept]]:
     for (column, row), records in study.cells.items():
         for record, folder in product(records, study.folders):
             if (maps := read_maps(folder, record)) and maps.weights == record.weights:
-                by_seed[column][record.spec.seed].setdefault(row, Kept(record, maps))
+                by_seed[column][record.spec.seed].setdefault(row, (record, maps))
     return {column: max((rows for _, rows in sorted(seeds.items())), key=len) for column, seeds in by_seed.items()}
 
 
 def source(column: str, runs: dict[str, Kept]) -> str:
     """Return what maps are of, for a note: dataset, seed, number of images."""
-    first = next(iter(runs.values()))
-    where = f"{column}, seed {first.record.spec.seed}, mean over {first.maps.images} test images"
-    return "; ".join(filter(None, [where, said(run.record for run in runs.values())]))
+    records, maps = zip(*runs.values(), strict=True)
+    where = f"{column}, seed {records[0].spec.seed}, mean over {maps[0].images} test images"
+    return "; ".join(filter(None, [where, said(records)]))
