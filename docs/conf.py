@@ -67,6 +67,14 @@ docs/how-to/*
 ```{toctree}
 :hidden:
 :glob:
+:caption: Whole scripts
+
+docs/examples/*
+```
+
+```{toctree}
+:hidden:
+:glob:
 :caption: Studies
 
 results/reference/README

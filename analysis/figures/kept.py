@@ -9,7 +9,6 @@ from vitinit.analysis.frame import Study
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import AttentionMaps, read_maps
 
-
 Kept = tuple[RunRecord, AttentionMaps]
 """A run, and the maps that it has kept."""
 
