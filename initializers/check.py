@@ -23,7 +23,7 @@ from vitinit.initializers.attention import evaluated
 from vitinit.initializers.errors import VitinitError, count, plain
 from vitinit.initializers.measure import Softmaxes
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import MEANT, Meant, fingerprint, fingerprints, named_tensors, scratch
+from vitinit.initializers.transaction import Meant, fingerprint, named_tensors, scratch, still_meant
 from vitinit.initializers.whole_model import classifiers, draw_normal_
 
 GIVEN, DRAWN = 16, 8
@@ -148,8 +148,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         torch.random.fork_rng(devices={parameter.device for parameter in copied.parameters() if parameter.is_cuda}),
         torch.enable_grad(),
     ):
-        marks, now = MEANT.get(model, {}), fingerprints(model)
-        meant = {name: mark for name, mark in marks.items() if now.get(name) == mark.fingerprint}
+        meant = still_meant(model)
         images_BCHW = _drawn_images(copied, image_size) if batch is None else batch[:GIVEN].detach().float()
         images_BCHW = images_BCHW.to(next(copied.parameters(), images_BCHW).device)
         set_by_method = [name for name, mark in meant.items() if mark.attention]

@@ -18,7 +18,16 @@ from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.registry import Initializer, Job, build_named, names
 from vitinit.initializers.streams import stream
-from vitinit.initializers.transaction import MEANT, Meant, differs, fingerprint, named_tensors, scratch, write
+from vitinit.initializers.transaction import (
+    MEANT,
+    Meant,
+    differs,
+    fingerprint,
+    named_tensors,
+    scratch,
+    still_meant,
+    write,
+)
 from vitinit.initializers.whole_model import Convolution, classifiers
 
 Asked = str | Mapping[str, Any] | Initializer
@@ -133,7 +142,10 @@ def initialize(
     if method is not None:
         initializers.append(_built("method" if initializers else "any", method, params))
     elif params:
-        raise VitinitError(f"{', '.join(params)}: parameters of a method, and there is none")
+        raise VitinitError(
+            f"{', '.join(params)}: parameters of a method, and there is none; a base takes its own as a mapping: "
+            "base={'name': NAME, ...}"
+        )
     elif base is None and layer_scale is None:
         raise VitinitError("nothing to do: give a method, a base, or both; vitinit.catalogue() lists them")
     by_kind = {initializer.kind: initializer for initializer in initializers}
@@ -232,8 +244,7 @@ def _refuse_twins(model: nn.Module) -> None:
         if parameter.ndim > 1 and parameter.is_floating_point() and parameter.numel()
         if parameter.min() < parameter.max()
     }
-    marks = MEANT.get(model, {})
-    meant = {name for name in matrices if name in marks and marks[name].fingerprint == fingerprint(matrices[name])}
+    meant = still_meant(model).keys()
     types = {matrix.dtype for matrix in matrices.values()}
     coarsest = max(types, key=lambda dtype: torch.finfo(dtype).eps, default=None)
     prints = {name: fingerprint(matrix.to(coarsest)) for name, matrix in matrices.items()}
@@ -242,7 +253,7 @@ def _refuse_twins(model: nn.Module) -> None:
         names = [name for name in prints if name.startswith(f"{path}.".lstrip("."))]
         twin, others = first.setdefault(tuple(prints[name] for name in names), (path, names))
         inside = f"{path}.".startswith(f"{twin}.".lstrip("."))
-        if len(names) < 2 or inside or meant.issuperset(names + others):
+        if len(names) < 2 or inside or meant >= {*names, *others}:
             continue
         if re.sub(r"\d+", "", path) != re.sub(r"\d+", "", twin) or _tower(module):
             raise VitinitError(

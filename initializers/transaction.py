@@ -41,6 +41,14 @@ MEANT: WeakKeyDictionary[nn.Module, dict[str, Meant]] = WeakKeyDictionary()
 """By model and name of the tensor, from the last call that set it."""
 
 
+def still_meant(model: nn.Module) -> dict[str, Meant]:
+    """Return the marks of tensors that are as `initialize` left them."""
+    tensors, marks = named_tensors(model), MEANT.get(model, {})
+    return {
+        name: marks[name] for name in marks.keys() & tensors if fingerprint(tensors[name]) == marks[name].fingerprint
+    }
+
+
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return all parameters and buffers by name, each once."""
     return dict(chain(model.named_parameters(), model.named_buffers()))

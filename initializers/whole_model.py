@@ -268,8 +268,8 @@ class WholeModel(Initializer):
             if rule == "position" and parameter.requires_grad:
                 self.position(parameter, generator)
         for path, module in model.named_modules():
-            names = [f"{path}.{name}".lstrip(".") for name in module._parameters]
-            own = {name.rpartition(".")[2]: rules[name] for name in names if name in rules}
+            names = {f"{path}.{name}".lstrip("."): name for name in module._parameters}
+            own = {names[name]: rules[name] for name in names if name in rules}
             weight, bias = (own[name][0] if name in own else None for name in ("weight", "bias"))
             if isinstance(module, nn.Linear) and not module.in_features and bias is not None:
                 bias.zero_()

@@ -196,8 +196,8 @@ class InMemory(Dataset):
                     f"{shape} and {wanted}"
                 )
             present, known = {*np.unique(labels).tolist()}, {*range(len(classes))}
-            all_known = present <= known | {IGNORED} if self.dense else present <= known
-            if not all_known or (name == "training" and not self.dense and present < known):
+            known |= {IGNORED} if self.dense else set()
+            if present - known or (name == "training" and not self.dense and known - present):
                 raise VitinitError(f"{where} labels {sorted(present)[:20]} for {len(classes)} classes")
             values = torch.from_numpy(np.ascontiguousarray(labels, np.uint8 if self.dense else np.int64))
             splits.append(Split(torch.from_numpy(np.ascontiguousarray(images)), values))
