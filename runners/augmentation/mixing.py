@@ -99,25 +99,20 @@ def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int,
     places, (channels, height, width) = range(recipe.batch_size), images_BCHW.shape[1:]
     erased, pixels = [], [torch.empty(0)]
     for place in places:
-        if box := _erased_box(draws, recipe.random_erasing, height, width):
-            top, left, rows, columns = box
-            drawn = torch.randn((channels, rows, columns), generator=noise)
-            if place in places[part]:
-                erased.append(images_BCHW[place - places[part].start, :, top : top + rows, left : left + columns])
-                pixels.append(drawn.flatten())
+        if draws.random() > recipe.random_erasing:
+            continue
+        for rows, columns in random_sides(draws, height * width, ERASED_AREA, ERASED_RATIO):
+            if rows < height and columns < width:
+                top, left = draws.randint(0, height - rows), draws.randint(0, width - columns)
+                drawn = torch.randn((channels, rows, columns), generator=noise)
+                if place in places[part]:
+                    erased.append(images_BCHW[place - places[part].start, :, top : top + rows, left : left + columns])
+                    pixels.append(drawn.flatten())
+                break
     values_X = sent(torch.cat(pixels), images_BCHW.device)
     for rectangle, values in zip(erased, values_X.split([rectangle.numel() for rectangle in erased]), strict=True):
         rectangle.copy_(values.view_as(rectangle))
     return images_BCHW
-
-
-def _erased_box(draws: random.Random, probability: float, height: int, width: int) -> tuple[int, int, int, int] | None:
-    """Top, left, rows and columns; None where nothing is erased."""
-    if draws.random() <= probability:
-        for rows, columns in random_sides(draws, height * width, ERASED_AREA, ERASED_RATIO):
-            if rows < height and columns < width:
-                return draws.randint(0, height - rows), draws.randint(0, width - columns), rows, columns
-    return None
 
 
 def random_sides(

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -56,11 +57,6 @@ def _yaml(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def _registered(home: str) -> Callable[[], Mapping[str, Any]]:
-    """Return a function that gives the entries of a registry."""
-    return lambda: import_module(f"vitinit.{home}").REGISTRY.by_name()
-
-
 def _datasets() -> Mapping[str, str]:
     texts = {}
     for name in datasets.names():
@@ -75,35 +71,16 @@ def _datasets() -> Mapping[str, str]:
     return texts
 
 
-KINDS: dict[str, tuple[Callable[[], Mapping[str, Any]], str]] = {
-    "initializers": (_registered("initializers.registry"), "Parameters of one: vitinit list initializers NAME"),
-    "datasets": (_datasets, "In a grid: datasets: [digits, folder:PATH]"),
-    "models": (
-        lambda: {name: grid.resolve_model({"preset": name, **SIZES}) for name in models.presets()},
-        "In a grid: model: {preset: vit_tiny, image_size: 32, patch_size: 4}, or any field of it changed, or\n"
-        "model: {timm: NAME, img_size: 32}. Every field of a preset: vitinit list models NAME",
-    ),
-    "recipes": (
-        lambda: {name: grid.resolve_recipe({"name": name}) for name in grid.recipes()},
-        "Every field of one: vitinit list recipes NAME",
-    ),
-    "optimizers": (
-        optimizers.described,
-        "In a recipe: optimizer: lion, or optimizer: {name: sgd, momentum: 0.9, nesterov: true}",
-    ),
-    "augmentations": (
-        _registered("benchmark.augmentations.registry"),
-        "In a recipe, after its flip and crop: augment: [trivial_augment, {name: color_jitter, brightness: 0.4}]",
-    ),
-    "metrics": (
-        _registered("benchmark.metrics.registry"),
-        "Tables of one: vitinit tables --metric NAME",
-    ),
-    "trackers": (_registered("runners.tracking.tracker"), "With a run: vitinit run GRID --track NAME"),
-    "grids": (lambda: {name: grid.title(name) for name in grid.names()}, "Its runs: vitinit plan GRID"),
+KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_bytes())
+"""Kinds by name: the line below the table, and the registry of those that have one."""
+ENTRIES: dict[str, Callable[[], Mapping[str, Any]]] = {
+    "datasets": _datasets,
+    "models": lambda: {name: grid.resolve_model({"preset": name, **SIZES}) for name in models.presets()},
+    "recipes": lambda: {name: grid.resolve_recipe({"name": name}) for name in grid.recipes()},
+    "optimizers": optimizers.described,
+    "grids": lambda: {name: grid.title(name) for name in grid.names()},
 }
-"""Kinds by name: a function that returns the entries by name, and the line below the table. An entry that is no text is
-printed whole by `vitinit list KIND NAME`."""
+"""Functions that return the entries of the others by name. One that is no text is printed whole by its name."""
 
 
 def list_(
@@ -113,7 +90,7 @@ def list_(
     """List what a grid can name."""
     if kind not in KINDS:
         raise unknown_name("kind", kind, KINDS)
-    read, hint = KINDS[kind]
+    read = ENTRIES.get(kind) or import_module(KINDS[kind]["registry"]).REGISTRY.by_name
     entries, singular = read(), kind.removesuffix("s")
     names = fnmatch.filter(entries, name or "*")
     if not names:
@@ -122,5 +99,5 @@ def list_(
         lines = "\n".join(_described(entries[name])).splitlines()
     else:
         print_table((singular, "what it is"), [(name, _summary(entries[name])) for name in names])
-        lines = hint.splitlines()
+        lines = KINDS[kind]["hint"].splitlines()
     console.print(*lines, sep="\n")

@@ -214,10 +214,8 @@ def submitted_here(submission: Path, results: Path) -> bool:
     return own and submission.resolve() == results.resolve() / submission.relative_to(results)
 
 
-TIERS = {"quick": "standard-mechanism", "standard": "standard"}
-"""The grids whose setting a tier has, and beside whose records it stands."""
-BESIDE = {"quick": ["catalogue-small"], "standard": []}
-"""Other studies of the same model and length to stand beside."""
+TIERS = {"quick": ["standard-mechanism", "catalogue-small"], "standard": ["standard"]}
+"""Grids of the same model and length, beside whose records a tier stands; it has the setting of the first."""
 
 
 def rank(
@@ -252,7 +250,7 @@ def rank(
     study, failed = written.stem, 0
     if useless:
         console.print(f"without a placebo: {useless}", style="yellow")
-    beside = [ROOT / REFERENCE / name for name in (TIERS[tier], *BESIDE[tier])]
+    beside = [ROOT / REFERENCE / name for name in TIERS[tier]]
     options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
     argv = ["vitinit", "run", str(written), "--results", str(results)]
     while not failed:
@@ -316,7 +314,7 @@ def prepare(
             nothing is written then.
     """
     method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
-    shipped = HERE / "grids" / f"{TIERS[tier]}.yaml"
+    shipped = HERE / "grids" / f"{TIERS[tier][0]}.yaml"
     plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
     base_row, base_alone = f"{row}'s base", {"base": below}

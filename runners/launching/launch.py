@@ -6,6 +6,7 @@
 import os
 import shlex
 import shutil
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -267,16 +268,17 @@ def try_out(todo: Queue) -> Tally:
     """Try the first run of every row and dataset, one after the other; print what fails and how long all take."""
     from vitinit.runners.one_run.carry_out import measured_seconds
 
-    first = {cell.place: cell for cell in reversed(todo.cells)}
-    seconds, words, tally = dict.fromkeys(first, 0.0), dict[tuple[str, str], str](), Tally()
-    for place, cell in first.items():
+    runs = Counter(cell.place for cell in todo.cells)
+    rows, total, tally = [], 0.0, Tally()
+    for place in runs:
+        cell = next(cell for cell in todo.cells if cell.place == place)
         try:
-            seconds[place] = measured_seconds(cell, todo.setting)
-            words[place] = f"about {duration(seconds[place])}"
+            seconds = measured_seconds(cell, todo.setting)
+            total += runs[place] * seconds
+            rows.append((*place, f"about {duration(seconds)}"))
         except Exception as error:  # of anyone's model or method
             tally.failures.append(cell.run_id)
-            words[place] = f"fails, {type(error).__name__}: {located(error)}"
-    print_table(("row", "dataset", "each run"), [(*place, words[place]) for place in reversed(first)])
-    total = sum(seconds[cell.place] for cell in todo.cells)
+            rows.append((*place, f"fails, {type(error).__name__}: {located(error)}"))
+    print_table(("row", "dataset", "each run"), rows)
     print(f"{count(len(todo.cells), 'run')}, {todo.slots} at once: about {duration(total / todo.slots)}")
     return tally

@@ -192,7 +192,7 @@ def _end_process(
     They fail in turn when it is gone. Only the first one records its error; a broken GPU is no error of the run, and
     the job, where this is one, asks to be started again.
     """
-    text, requeued = f"{world.name()}: {_message(error)}", False
+    text, requeued = f"rank {world.rank} of {world.size}: {_message(error)}", False
     try:
         first = world.first_to_fail()
         lost_device = gpu.to_blame(error, world.device(setting.execution.device), setting.folder(cell.run_id))

@@ -168,16 +168,12 @@ class World:
         errors = self.gather(mine)
         failed = {rank: error for rank, error in enumerate(errors) if isinstance(error, Failed)}
         for rank, failure in failed.items():
-            message = failure.message if len(failed) == self.size else f"{self.name(rank)}: {failure.message}"
+            message = failure.message if len(failed) == self.size else f"rank {rank} of {self.size}: {failure.message}"
             if failure.kind == BrokenDevice.__name__:
                 raise BrokenDevice(message)
             raise Failed(failure.kind, message, failure.trace)
         for stop in filter(None, errors):
             raise stop
-
-    def name(self, rank: int | None = None) -> str:
-        """A process, by default this one, in words."""
-        return f"rank {self.rank if rank is None else rank} of {self.size}"
 
     def first_to_fail(self) -> bool:
         """Return True on the first call in any rank: what fails after it may be a consequence."""

@@ -53,7 +53,7 @@ def quick(tmp_path, monkeypatch):
     """Prepare the quick tier, which is the grid smoke; paths and variables are as before after the test."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
-    monkeypatch.setitem(rank.TIERS, "quick", "smoke")
+    monkeypatch.setitem(rank.TIERS, "quick", ["smoke"])
 
     def prepared(method, base=None, placebo=None):
         return rank.prepare(method, "quick", base, tmp_path / "results", tmp_path, placebo)
@@ -110,7 +110,7 @@ def test_a_method_of_ones_own_is_ranked(tmp_path, vitinit, monkeypatch):
     """The whole path in seconds: one run fails on the way, and one command takes both looks."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("VITINIT_METHODS", "")
-    monkeypatch.setitem(rank.TIERS, "quick", tiny_tier(tmp_path))
+    monkeypatch.setitem(rank.TIERS, "quick", [tiny_tier(tmp_path)])
     monkeypatch.setattr(looks, "PLAN", ((3, 0.01), (4, 0.2)))
     monkeypatch.setattr(looks.Look, "settled", False)  # so that the first look is not the last one
     monkeypatch.delitem(sys.modules, "my_method", raising=False)
