@@ -119,6 +119,7 @@ class Registry(Generic[T]):
     def _accepted(self, value: Any, where: str) -> T:
         if not self.accepts(value):
             raise VitinitError(f"{where} is not {self.wanted}")
+        self.check(value, where)
         return value
 
     def search(self) -> None:
@@ -164,9 +165,7 @@ class Registry(Generic[T]):
             VitinitError: There is none.
         """
         if is_pinned(name):
-            entry = self._accepted(load(name), name)
-            self.check(entry, name)
-            return entry
+            return self._accepted(load(name), name)
         self.search()
         if name not in self.known:
             raise unknown_name(self.noun, name, self.known)

@@ -15,7 +15,7 @@ from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
@@ -24,7 +24,7 @@ from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
-from vitinit.benchmark.models.build import CLASSES, without_values
+from vitinit.benchmark.models.build import without_values
 from vitinit.benchmark.models.registry import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.settings import column_names, columns
@@ -32,9 +32,6 @@ from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, InitializerSpec, Reci
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
 from vitinit.initializers.plugins import GROUPS
-
-if TYPE_CHECKING:
-    from torch import nn
 
 HERE = Path(__file__).parents[1]
 PARTS = ("dataset", "model", "recipe")
@@ -288,7 +285,7 @@ def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[st
     second = resolve_initializer(method, "method") if method else None
     given = [initializer.model_dump_json() for initializer in (first, second) if initializer]
     why = next(filter(None, (misfit(spec, initializer) for initializer in given)), "")
-    remarks = [] if why else set_alike(empty_model(spec))
+    remarks = [] if why else set_alike(without_values(spec))
     return first.model_dump(), second and second.model_dump(), why, sources(first, second), remarks
 
 
@@ -317,18 +314,12 @@ def misfit(model: BaseModelSpec, initializer_json: str) -> str:
     """
     from vitinit.initializers import registry
 
-    empty = empty_model(model)
+    empty = without_values(model)
     try:
         registry.build(**json.loads(initializer_json)).check(empty)
     except VitinitError as error:
         return str(error) if model.by_name else str(error).replace(type(empty).__name__, model.label)
     return ""
-
-
-@cache
-def empty_model(model: BaseModelSpec) -> nn.Module:
-    """Shapes without values. `check` only looks at it, so all rows of a grid share it: building takes the longest."""
-    return without_values(model, CLASSES)
 
 
 # --- what takes torch to find out, kept on disk: who plans a grid again imports none ---

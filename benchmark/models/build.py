@@ -38,18 +38,19 @@ def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: in
     return predicting_pixels(model, cast(ModelSpec, spec)) if dense else model
 
 
-def without_values(spec: BaseModelSpec, classes: int) -> nn.Module:
-    """The model on the device `meta`: shapes without values."""
+@cache
+def without_values(spec: BaseModelSpec) -> nn.Module:
+    """The model for `CLASSES` on the device `meta`: shapes without values; one for all that look at it."""
     import timm  # noqa: F401 - torch's compiler, which it loads, cannot be loaded on `meta`
     import torch
 
     try:
         with torch.device("meta"):
-            return build_model(spec, classes)
+            return build_model(spec, CLASSES)
     except Exception:
         if not spec.by_name:
             raise
-        return build_model(spec, classes).to("meta")  # of code that reads values as it builds
+        return build_model(spec, CLASSES).to("meta")  # of code that reads values as it builds
 
 
 def parameter_count(model: nn.Module) -> int:
@@ -67,7 +68,7 @@ def has_batch_norm(spec: BaseModelSpec) -> bool:
         VitinitError: it does not give one score for each image and class.
     """
     try:
-        return _tried(spec, without_values(spec, CLASSES), "meta")
+        return _tried(spec, without_values(spec), "meta")
     except VitinitError:
         raise
     except Exception:  # of code that reads values, which shapes do not have
