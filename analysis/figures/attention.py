@@ -4,10 +4,12 @@ A map has a row a query token and a column a key token, mean over test images, o
 the same in all figures, around uniform attention 1 / N: a sharp impulse is two orders of magnitude above it.
 """
 
+import math
 import textwrap
 from hashlib import sha256
 from itertools import product
 
+import numpy as np
 import pandas as pd
 
 from vitinit.analysis.figures.kept import kept, source
@@ -36,15 +38,16 @@ def training(study: Study) -> dict[str, Panels]:
         grid, entries = panels(pd.DataFrame(), [column], rcParams["figure.figsize"][0] * len(runs) / 6, 1), []
         (axes,), norm = grid.axes.values(), LogNorm(1 / SPAN, SPAN)
         for y, (row, (record, kept_maps)) in enumerate(runs.items()):
-            depth = kept_maps.maps_ELHNN.shape[1]
+            depth, strip = kept_maps.maps_ELHNN.shape[1], []
             layers = {"first": 0, "middle": (depth - 1) // 2, "last": depth - 1}
-            for x, ((place, layer), (when, epoch)) in enumerate(product(layers.items(), EPOCHS.items())):
+            for (place, layer), (when, epoch) in product(layers.items(), EPOCHS.items()):
                 map_NN = kept_maps.maps_ELHNN[epoch, layer, 0].astype("float32")
                 map_NN = (map_NN * len(map_NN)).clip(1 / SPAN / 2)
-                # all in one panel: one each would take ten times as long
-                grid.images.append(axes.imshow(map_NN, norm=norm, extent=(x - 0.47, x + 0.47, y + 0.47, y - 0.47)))
                 name = with_mark(row, record), f"{place} layer, {when}"
                 entries.append((*name, sha256(map_NN.tobytes()).hexdigest()[:16]))
+                strip.append(np.pad(map_NN, math.ceil(len(map_NN) / 32), constant_values=np.nan))
+            # one image a row: one a map, or a panel each, would take up to ten times as long
+            grid.images.append(axes.imshow(np.hstack(strip), norm=norm, extent=(-0.5, 5.5, y + 0.5, y - 0.5)))
         grid.data = pd.DataFrame(entries, columns=["row", "panel", "digest"])
         axes.set(xlim=(-0.5, 5.5), ylim=(len(runs) - 0.5, -0.5), frame_on=False)
         for set_ticks, head, most in ((axes.set_xticks, "panel", grid.letters // 6), (axes.set_yticks, "row", 18)):
