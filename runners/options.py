@@ -1,6 +1,5 @@
 """Options that several commands share, and `LaunchOptions`, those of a launch."""
 
-import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.table import Table
 
+from vitinit.benchmark.files.reading import folder
 from vitinit.benchmark.terminal import Terminal
-from vitinit.initializers.errors import VitinitError
 
 LOCAL = Path("results/local")
 """Folder of this machine's records."""
@@ -39,15 +38,6 @@ def option(group: str, text: str, *names: str, metavar: str = "", **more: Any) -
     return typer.Option(*names, metavar=metavar, rich_help_panel=group, show_default=False, help=text, **more)
 
 
-def _folder(path: Path | None) -> Path | None:
-    """Refuse a file or device where a folder is to be; one that is not there yet is made when something is written."""
-    for folder in (path, *path.parents) if path else ():
-        # neither raises where a folder may not be entered
-        if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112
-            raise VitinitError(f"{folder} is no folder, and one is needed: --results DIR, --data-dir DIR")
-    return path
-
-
 WHAT, WHERE, SPEED, KEEPING = "What", "Where", "Speed", "Saving and measuring"
 """Groups of options in the help."""
 
@@ -62,9 +52,9 @@ OnlyOption = Annotated[
 ]
 SetOption = Annotated[list[str] | None, option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
 DataOption = Annotated[
-    Path | None, option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=_folder)
+    Path | None, option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=folder)
 ]
-ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=_folder)]
+ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=folder)]
 
 
 @dataclass(frozen=True)

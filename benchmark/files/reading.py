@@ -1,11 +1,14 @@
-"""The one door for a file that may be anybody's. Imports no torch."""
+"""The one door for a file or folder that may be anybody's. Imports no torch."""
 
 import errno
 import hashlib
+import os
 import stat
 from pathlib import Path
 from typing import IO
 from zipfile import ZipFile
+
+from vitinit.initializers.errors import VitinitError
 
 MIB = 2**20
 
@@ -50,3 +53,12 @@ def sha256(path: Path, most: int) -> str:
         while block := file.read(MIB):
             digest.update(block)
     return digest.hexdigest()
+
+
+def folder(path: Path | None) -> Path | None:
+    """Refuse a file or device where a folder is to be; one that is not there yet is made when something is written."""
+    for place in (path, *path.parents) if path else ():
+        # neither raises where a folder may not be entered
+        if os.path.exists(place) and not os.path.isdir(place):  # noqa: PTH110, PTH112
+            raise VitinitError(f"{place} is no folder, and one is needed: --results DIR, --data-dir DIR")
+    return path

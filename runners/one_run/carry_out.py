@@ -242,8 +242,9 @@ def train_to_end(
         Failed: another process has failed; the error names its rank.
         BrokenDevice: the GPU does not compute.
     """
+    this = RunInProgress(cell, setting, stop, world, report)
     with world.same_fate():
-        this = RunInProgress(cell, setting, stop, world, report)
+        this.open()
     with world.same_fate():
         if checkpoints and not this.resume(checkpoints):
             this.begin()
@@ -282,7 +283,8 @@ class RunInProgress:
     world: World = ALONE
     report: Callable[[str], None] = lambda line: None
 
-    def __post_init__(self) -> None:
+    def open(self) -> None:
+        """Open the images and build the model, which may take minutes."""
         self.started, self.began = now(), time.perf_counter()
         self.spec = spec = self.cell.spec
         recipe, execution = spec.recipe, self.setting.execution
@@ -482,6 +484,7 @@ def measured_seconds(cell: Cell, setting: Setting) -> float:
     """Initialise a run and train two steps of it; return about how long the whole will take."""
     times = [time.perf_counter()]
     run = RunInProgress(cell, setting, Stop())
+    run.open()
     run.begin()
 
     def between_steps() -> None:

@@ -25,6 +25,7 @@ from vitinit.runners.basics.setting import Execution
 from vitinit.runners.cli import __main__ as entry
 from vitinit.runners.launching import launch
 from vitinit.runners.launching.work import run_inline
+from vitinit.runners.one_run import claims
 
 TINY = yaml.safe_load("""
 title: tiny
@@ -178,3 +179,6 @@ def test_a_record_that_cannot_be_read_is_neither_renamed_nor_trained_again(tmp_p
     code, out, _ = vitinit("status tiny")
     assert (code, "noted, 1 run: goes on from epoch 2" in out) == (0, True)
     assert f"to do, 1 run: results/local/tiny/unfinished/{unfinished.name} is no folder of a run: remove it" in out
+    for user, said in ((0, "resumes from its"), (-2, "begins anew: its checkpoints are another user's")):
+        monkeypatch.setattr(claims, "checkpoints", lambda folder, user=user: {folder: user})
+        assert f"stopped, {said}" in vitinit("status tiny")[1]

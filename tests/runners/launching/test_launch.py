@@ -125,14 +125,6 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     assert "0/1 done, 1 min 40 s left" in out.getvalue()
 
 
-@pytest.mark.parametrize(("user", "said"), [(0, "resumes from its"), (-2, "begins anew: its checkpoints are another")])
-def test_a_plan_says_from_whose_checkpoint_a_run_goes_on(setting, tmp_path, monkeypatch, user, said):
-    cell = Cell("Kaiming uniform", spec())
-    replace(setting, study="study").folder(cell.run_id).mkdir(parents=True)
-    monkeypatch.setattr(claims, "checkpoints", lambda folder: {folder: user})
-    assert f"stopped, {said}" in states([cell], tmp_path)[cell.run_id][1]
-
-
 def test_a_link_in_a_study_is_refused(setting, tmp_path):
     for name in ("unfinished", "tracking/tensorboard/1"):
         (tmp_path / "tiny" / name).parent.mkdir(parents=True, exist_ok=True)
