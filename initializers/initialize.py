@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -16,7 +16,7 @@ from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_o
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
-from vitinit.initializers.registry import Initializer, Job, build_named, names
+from vitinit.initializers.registry import Initializer, Job, Kind, build_named
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import (
     MEANT,
@@ -140,7 +140,7 @@ def initialize(
     """
     initializers = [] if base is None else [_built("base", base, {})]
     if method is not None:
-        initializers.append(_built("method" if initializers else "any", method, params))
+        initializers.append(_built("method" if initializers else None, method, params))
     elif params:
         raise VitinitError(
             f"{', '.join(params)}: parameters of a method, and there is none; a base takes its own as a mapping: "
@@ -213,7 +213,7 @@ def initialize(
         changes=changes,
         attention_on_target=on_target,
         uniform=uniform,
-        layer_scale=None if layer_scale is None else float(layer_scale),
+        layer_scale=layer_scale,
         untrained=untrained,
         remarks=tuple(remarks),
     )
@@ -271,8 +271,8 @@ def _tower(module: nn.Module) -> bool:
     return changes or len(survey(module).layers) > 1
 
 
-def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[str, Any]) -> Initializer:
-    """Return the instance that is asked for; of `any` kind, a base where a base has that name."""
+def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initializer:
+    """Return the instance that is asked for, of any kind without one."""
     if isinstance(asked, Initializer):
         asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
     elif isinstance(asked, str):
@@ -284,8 +284,6 @@ def _built(kind: Literal["base", "method", "any"], asked: Any, params: Mapping[s
         )
     if twice := sorted(params.keys() & asked.keys()):
         raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
-    if kind == "any":
-        kind = "base" if asked["name"] in names("base") else "method"
     return build_named({**asked, **params}, kind)
 
 

@@ -283,8 +283,9 @@ def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[st
 
     spec, first = model_spec(model), resolve_initializer(base, "base")
     second = resolve_initializer(method, "method") if method else None
-    given = [initializer.model_dump_json() for initializer in (first, second) if initializer]
-    why = next(filter(None, (misfit(spec, initializer) for initializer in given)), "")
+    why = misfit(spec, first.model_dump_json())
+    if second and not why:
+        why = misfit(spec, second.model_dump_json())
     remarks = [] if why else set_alike(without_values(spec))
     return first.model_dump(), second and second.model_dump(), why, sources(first, second), remarks
 
