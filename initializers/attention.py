@@ -215,12 +215,6 @@ def survey(model: nn.Module) -> Survey:
     return Survey(layers, pools, unknown)
 
 
-def has_attention(model: nn.Module) -> bool:
-    """Return True where the model has attention layers, of a known kind or not; a ConvMixer has none."""
-    layers, _, unknown = survey(model)
-    return bool(layers or unknown)
-
-
 def attention_layers(model: nn.Module) -> list[AttentionLayer]:
     """Every attention layer of a model that attends from token to token, from the input on.
 

@@ -24,7 +24,7 @@ from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecor
 from vitinit.benchmark.records.store import Store, kept_path
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.apply import initialize_run
-from vitinit.initializers.attention import has_attention
+from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError, cause, located, plain
 from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
@@ -321,7 +321,8 @@ class RunInProgress:
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
         self.observer: Observer | None = None
-        if self.world.rank == 0 and has_attention(self.training.model):
+        layers, _, unknown = survey(self.training.model)
+        if self.world.rank == 0 and (layers or unknown):
             keeps = self.setting.keep_maps and spec.model.attention_maps is not None
             maps_at = (0, recipe.epochs) if keeps else ()
             self.observer = Observer(self.loader, self.setting.probes, maps_at, self.report)

@@ -23,7 +23,7 @@ from vitinit.benchmark.models.registry import families, presets
 from vitinit.benchmark.spec import InitializerSpec, model_spec
 from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
-from vitinit.initializers.attention import attention_layers, has_attention, seen_grids
+from vitinit.initializers.attention import attention_layers, seen_grids, survey
 from vitinit.initializers.diagnostics import measured
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.streams import stream
@@ -66,7 +66,7 @@ def test_presets_are_built_at_32_pixels_the_smallest_first(arch, monkeypatch):
 def test_attention_and_batch_norm_are_as_the_spec_says_and_a_step_trains_every_parameter(arch):
     spec = smallest(arch)
     model = initialised(spec)
-    layers = zip(attention_layers(model), seen_grids(model), strict=True) if has_attention(model) else ()
+    layers = zip(attention_layers(model), seen_grids(model), strict=True) if survey(model).layers else ()
     kinds = {(layer.heads, *grid) for layer, grid in layers}
     assert (spec.attention_maps is not None) == (len(kinds) == 1 and next(iter(kinds))[1:] == (spec.grid, spec.grid))
     if spec.attention_maps:
