@@ -57,10 +57,6 @@ def matching(pattern: str, advice: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _lines(given: Any) -> Any:
-    return given.splitlines() if isinstance(given, str) else given
-
-
 Word = Annotated[str, matching(r"[^\s'\"]+", "is not one word")]
 Memory = Annotated[
     str,
@@ -98,7 +94,9 @@ class Profile(BaseModel):
     """Most jobs at the same time."""
     signal_seconds: PositiveInt = 120
     """Seconds before its limit at which a job gets SIGUSR2; SLURM may be up to a minute early."""
-    setup: Annotated[tuple[str, ...], BeforeValidator(_lines)] = ()
+    setup: Annotated[
+        tuple[str, ...], BeforeValidator(lambda given: given.splitlines() if isinstance(given, str) else given)
+    ] = ()
     """Lines of shell before the job."""
     environment: dict[Annotated[str, matching(r"[A-Za-z_]\w*", "is no name of a variable")], str] = Field(
         default_factory=dict

@@ -51,32 +51,23 @@ def mix(
     images, targets = [], []
     for start in range(0, len(labels_B), unit):
         draws = np.random.RandomState(derive(seed, "mix", epoch, (first + start) // unit) % 2**32)
-        lam, box = _lambda_and_box(draws, recipe, size)
+        draws.rand()  # timm's probability of mixing at all, which is 1
+        cut = draws.rand() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
         chunk, shares = images_BCHW[start : start + unit], targets_BK[start : start + unit]
-        if box is None:
-            chunk = (chunk.float() * lam + chunk.flip(0).float() * (1 - lam)).round().to(torch.uint8)
-        else:
-            top, bottom, left, right = box
+        if cut:  # the partner fills a box
+            side = int(size * np.sqrt(1 - draws.beta(recipe.cutmix, recipe.cutmix)))
+            y, x = draws.randint(0, size), draws.randint(0, size)
+            corners = y - side // 2, y + (side + 1) // 2, x - side // 2, x + (side + 1) // 2
+            top, bottom, left, right = (min(max(at, 0), size) for at in corners)
+            lam = 1.0 - (bottom - top) * (right - left) / size**2
             chunk, partners = chunk.clone(), chunk.flip(0)
             chunk[:, :, top:bottom, left:right] = partners[:, :, top:bottom, left:right]
+        else:
+            lam = draws.beta(recipe.mixup, recipe.mixup)
+            chunk = (chunk.float() * lam + chunk.flip(0).float() * (1 - lam)).round().to(torch.uint8)
         images.append(chunk)
         targets.append(shares * lam + shares.flip(0) * (1.0 - lam))
     return torch.cat(images), torch.cat(targets)
-
-
-def _lambda_and_box(
-    draws: np.random.RandomState, recipe: Recipe, size: int
-) -> tuple[float, tuple[int, int, int, int] | None]:
-    """The share of an image's own label, and for cutmix the rows and columns of the box that its partner fills."""
-    draws.rand()  # timm's probability of mixing at all, which is 1
-    cut = draws.rand() < 0.5 if recipe.mixup and recipe.cutmix else bool(recipe.cutmix)
-    if not cut:
-        return draws.beta(recipe.mixup, recipe.mixup), None
-    side = int(size * np.sqrt(1 - draws.beta(recipe.cutmix, recipe.cutmix)))
-    y, x = draws.randint(0, size), draws.randint(0, size)
-    corners = y - side // 2, y + (side + 1) // 2, x - side // 2, x + (side + 1) // 2
-    top, bottom, left, right = (min(max(at, 0), size) for at in corners)
-    return 1.0 - (bottom - top) * (right - left) / size**2, (top, bottom, left, right)
 
 
 def erase(images_BCHW: Tensor, recipe: Recipe, seed: int, epoch: int, step: int, part: slice = slice(None)) -> Tensor:

@@ -58,9 +58,8 @@ def runs_at_once(spec: RunSpec, memory: int, cores: int) -> int:
 
 def out_of_memory(error: BaseException) -> bool:
     """Return True for an out-of-memory error of any device."""
-    if isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)):
-        return True
-    return isinstance(error, MemoryError | torch.OutOfMemoryError)
+    said = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error))
+    return bool(said) or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def check(device: torch.device) -> None:

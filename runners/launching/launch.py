@@ -73,7 +73,8 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 # no other launcher may plan and hand out the same study at once
                 lock = stack.enter_context(claims.held(study / "jobs/submitting", Stop()))
                 stack.callback(lock.finish)
-            view, todo, failed_before = _todo(grid, options, display, setting, slots)
+            view, todo = _todo(grid, options, display, setting, slots)
+            failed_before = [cell.run_id for cell in view.cells("failed") if not options.retry_failed]
             if options.trial:
                 return try_out(todo) if todo.cells else _finish(view, todo, None, failed_before, display)
             if options.dry_run:
@@ -207,10 +208,8 @@ def resolve_device(device: str, profile: Profile | None) -> str:
     return "cpu"
 
 
-def _todo(
-    grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int
-) -> tuple[View, Queue, list[str]]:
-    """Return what is seen, what is to be carried out, and the run_ids of those that failed before and are left alone.
+def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int) -> tuple[View, Queue]:
+    """Return what is seen and what is to be carried out.
 
     But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
     """
@@ -236,14 +235,14 @@ def _todo(
                 f"{cell.describe()} is being run by {owner.describe()} with other code than is here: bring this "
                 "machine to the same commit, or wait until it has ended"
             )
-    cells, failed_before = view.cells("to do", "live"), [cell.run_id for cell in view.cells("failed")]
+    cells = view.cells("to do", "live")
     if options.retry_failed:
-        cells, failed_before = view.cells("to do", "live", "failed"), []
+        cells = view.cells("to do", "live", "failed")
         setting = replace(setting, retried={run_id: failed.written for run_id, failed in view.contents.failed.items()})
     for cell in cells:
         check_execution(cell.spec, setting.execution)
     seconds = run_seconds(cells, view.contents.done.values())
-    return view, Queue(in_order(cells, seconds), setting, slots, seconds), failed_before
+    return view, Queue(in_order(cells, seconds), setting, slots, seconds)
 
 
 def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], display: Display) -> None:

@@ -192,9 +192,12 @@ def _end_process(
     They fail in turn when it is gone. Only the first one records its error; a broken GPU is no error of the run, and
     the job, where this is one, asks to be started again.
     """
-    text, requeued = f"rank {world.rank} of {world.size}: {_message(error)}", False
+    text, rank = f"rank {world.rank} of {world.size}: {_message(error)}", str(world.rank)
+    first = requeued = False
     try:
-        first = world.first_to_fail()
+        assert world.store
+        with suppress(RuntimeError):  # rank 0 may keep the store and be gone: it has failed before
+            first = world.store.compare_set("vitinit_failed", "", rank) == rank.encode()
         lost_device = gpu.to_blame(error, world.device(setting.execution.device), setting.folder(cell.run_id))
         if lost_device or first:
             print(f"{cell.describe()}: {lost_device or text}", file=sys.stderr, flush=True)

@@ -13,7 +13,7 @@ import platform
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -64,6 +64,7 @@ class World:
     group: dist.ProcessGroup | None = None
     """gloo, whatever the gradients take: what is said here needs no GPU and waits for none."""
     store: Store | None = None
+    """Of the process group, where there are several."""
 
     def device(self, name: str) -> torch.device:
         """The device of this process, where the run computes on `cpu` or `cuda`."""
@@ -174,13 +175,6 @@ class World:
             raise Failed(failure.kind, message, failure.trace)
         for stop in filter(None, errors):
             raise stop
-
-    def first_to_fail(self) -> bool:
-        """Return True on the first call in any rank: what fails after it may be a consequence."""
-        assert self.store is not None
-        with suppress(RuntimeError):  # rank 0 may keep the store and be gone: it has failed before
-            return bool(self.store.compare_set("vitinit_failed", "", str(self.rank)) == str(self.rank).encode())
-        return False
 
 
 ALONE = World()
