@@ -13,7 +13,6 @@ import pandas as pd
 import yaml
 
 from vitinit.analysis.tables.render import template
-from vitinit.analysis.text import one_line
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
@@ -21,7 +20,7 @@ from vitinit.benchmark.records.store import Contents, Layout, Store
 from vitinit.benchmark.settings import column_names, columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, unknown_name
+from vitinit.initializers.errors import VitinitError, plain, unknown_name
 
 LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 COLUMNS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text(encoding="utf-8"))
@@ -299,7 +298,7 @@ def _study(folders: Sequence[Path], name: str) -> Study:
         merged.failed = stored.failed | merged.failed
         merged.skipped = stored.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
-        merged.problems += [one_line(problem.removeprefix(f"{folder}/"), 200) for problem in stored.problems]
+        merged.problems += [plain(problem.removeprefix(f"{folder}/"), 200) for problem in stored.problems]
     merged.settle()
     for outcomes in (merged.failed, merged.skipped):
         for run_id, outcome in list(outcomes.items()):

@@ -22,8 +22,7 @@ from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import template, to_part
-from vitinit.analysis.text import one_line
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, plain
 
 FILE = "report.html"
 FIRST = ("differences", "forest", "accuracy", "scaling")
@@ -118,7 +117,7 @@ def _svg(grid: style.Panels) -> Markup:
 
 def _inline(text: str) -> Markup:
     """Render the Markdown that pages use within a paragraph; links stay as their text."""
-    text = re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", one_line(text, LONGEST))  # patterns are quadratic
+    text = re.sub(r"(?<!\\)\[([^\]]+)\]\([^)]*\)", r"\1", plain(text, LONGEST))  # patterns are quadratic
     html = str(escape(text))
     for pattern, tag in ((r"\*\*(.+?)\*\*", "b"), (r"`(.+?)`", "code"), (r"(?<![\w\\])\*(\S.*?)\*", "i")):
         html = re.sub(pattern, rf"<{tag}>\1</{tag}>", html)

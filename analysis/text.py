@@ -4,9 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-import vitinit.initializers.errors as errors
-
-one_line, count = errors.plain, errors.count
+from vitinit.initializers.errors import plain
 
 _LATEX = dict(
     line.split()
@@ -74,13 +72,13 @@ def p_equals(p: float) -> str:
 
 def escape_markdown(text: str) -> str:
     """Escape a text as one line of Markdown, for cells of pipe tables too."""
-    return re.sub(r"([\\`*_{}>#|~$!]|<(?=[a-zA-Z/!?])|\](?=[(\[:]))", r"\\\1", one_line(text))
+    return re.sub(r"([\\`*_{}>#|~$!]|<(?=[a-zA-Z/!?])|\](?=[(\[:]))", r"\\\1", plain(text))
 
 
 def escape_latex(text: str) -> str:
     """Escape a text as LaTeX of the kernel alone; what that cannot print becomes [U+XXXX]."""
     # Neighbouring hyphens would become a dash.
-    latex = re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in one_line(text)))
+    latex = re.sub("-(?=-)", "-{}", "".join(_latex_char(char) for char in plain(text)))
     return re.sub(r"\b[dLhkp] = \d+(?![.\d])", r"$\g<0>$", latex.replace(r"W\_q", "$W_q$"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pydoc
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 from docutils import nodes
@@ -15,14 +14,6 @@ from sphinx.ext.napoleon import Config, GoogleDocstring
 import vitinit
 
 ROOT = Path(__file__).parents[1]
-GRID = """benchmark.grids.schema.GridFile benchmark.grids.schema.Row benchmark.grids.schema.Block
-benchmark.contrasts.Registered benchmark.contrasts.Contrast benchmark.contrasts.Analysis
-benchmark.spec.DatasetSpec benchmark.spec.Recipe
-benchmark.models.vit.ViT benchmark.models.convit.ConViT benchmark.models.convmixer.ConvMixer"""
-PLUG_INS = """initializers.registry initializers.attention benchmark.datasets.registry benchmark.models.registry
-benchmark.metrics.registry benchmark.augmentations.registry benchmark.schedules
-runners.tracking.tracker runners.probes.quantities analysis.tables.registry analysis.rows
-analysis.figures.registry slurm.submit slurm.profiles"""
 NAPOLEON = Config(napoleon_use_rtype=False, napoleon_use_ivar=True)
 
 project = html_title = "vitinit"
@@ -109,7 +100,7 @@ html_show_sphinx = False
 
 
 def setup(app: Sphinx) -> None:
-    """Generate the reference pages, and read Google's docstring sections."""
+    """Complete the pages, and read Google's docstring sections."""
     vars(vitinit).update({name: getattr(vitinit, name) for name in vitinit.__all__})  # names that load on first use
     app.connect("source-read", _completed)
     app.connect("autodoc-process-docstring", _google)
@@ -147,20 +138,10 @@ def _plain_types(app: Sphinx, page: nodes.document) -> None:
 
 
 def _completed(app: Sphinx, page: str, text: list[str]) -> None:
-    files = [path for room in ("bases", "methods") for path in sorted(ROOT.glob(f"initializers/{room}/**/[!_]*.py"))]
-    methods = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
-    generated = {
-        root_doc: CONTENTS,
-        "docs/reference/grid-file": _reference(GRID.split(), "autoclass", "   :undoc-members:"),
-        "docs/reference/vitinit": _reference([""]),
-        "docs/reference/plug-ins": _reference(PLUG_INS.split()),
-        "docs/reference/records": _reference(["benchmark.records.record"]),
-        "docs/reference/methods": _reference(methods),
-    }
-    text[0] += generated.get(page, "")
-
-
-def _reference(names: Iterable[str], kind: str = "automodule", options: str = "") -> str:
-    """Return a section for each module or class."""
-    modules = [f"vitinit.{name}".rstrip(".") for name in names]
-    return "\n".join(f"## `{name}`\n\n```{{eval-rst}}\n.. {kind}:: {name}\n{options}\n```\n" for name in modules)
+    """Add the contents to the first page, and a section for each file to that of bases and methods."""
+    if page == root_doc:
+        text[0] += CONTENTS
+    for room in ("bases", "methods") if page == "docs/reference/methods" else ():
+        for path in sorted(ROOT.glob(f"initializers/{room}/**/[!_]*.py")):
+            name = ".".join(("vitinit", *path.relative_to(ROOT).with_suffix("").parts))
+            text[0] += f"\n## `{name}`\n\n```{{eval-rst}}\n.. automodule:: {name}\n```\n"

@@ -12,8 +12,7 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
 from vitinit.analysis.frame import Study, load_all, metric_name
-from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, count
 
 
 def finished(results: Sequence[Path] | None, name: str | None, baseline: str | None) -> list[Study]:

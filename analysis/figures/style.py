@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from vitinit.analysis import command
 from vitinit.analysis.frame import Study
-from vitinit.analysis.text import one_line
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.metrics.registry import OF_LABELS
 from vitinit.benchmark.records.export import csv_text
 from vitinit.benchmark.records.record import RunRecord
+from vitinit.initializers.errors import plain as shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -310,7 +310,7 @@ def marked(runs: Iterable[RunRecord]) -> str:
 def with_mark(row: str, run: RunRecord, most: int = 60) -> str:
     """Return the name of a row with its mark; a long name is shortened."""
     mark = marked([run])
-    return one_line(row, most - len(mark)) + mark
+    return shortened(row, most - len(mark)) + mark
 
 
 def said(runs: Iterable[RunRecord]) -> str:

@@ -18,8 +18,7 @@ from vitinit.analysis.board import page as board_page
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import finished
 from vitinit.analysis.pages.render import is_ours, page, pictures, render
-from vitinit.analysis.text import count
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, count
 
 
 def run(

@@ -12,7 +12,7 @@ from vitinit.analysis.rows import Key, baselines_of, own_bases, plain_rows, publ
 from vitinit.analysis.tables.notes import beside, subject
 from vitinit.analysis.tables.registry import TABLES
 from vitinit.analysis.tables.table import Asked, Table, TableCell, compose
-from vitinit.analysis.text import count
+from vitinit.initializers.errors import count
 
 LEAST_SIZES = 3
 """Sizes of the training set; fewer are no curve."""

@@ -14,9 +14,9 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.sandbox import SandboxedEnvironment
 
-from vitinit.analysis.text import count, escape_latex, escape_markdown, listed, one_line, p_equals, signed
+from vitinit.analysis.text import escape_latex, escape_markdown, listed, p_equals, signed
 from vitinit.benchmark.records.export import csv_text
-from vitinit.initializers.errors import printable
+from vitinit.initializers.errors import count, plain, printable
 
 if TYPE_CHECKING:
     from vitinit.analysis.tables.table import Table
@@ -113,7 +113,7 @@ def template(name: str, folder: Path = TEMPLATES, shown: Callable[[str], str] = 
     """Fill in a template of a folder, or of this package; what it prints is made harmless in HTML, or by `shown`."""
     html = ".html." in name
     options = {} if name.endswith((".txt.j2", ".md.j2")) else BRACKETS
-    environment = _environment(folder, one_line if html else shown, autoescape=html, **options)
+    environment = _environment(folder, plain if html else shown, autoescape=html, **options)
     return environment.get_template(name).render(**values)
 
 
@@ -128,6 +128,6 @@ def templates(*folders: Path, **options: Any) -> Environment:
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
-    environment.filters |= {"count": count, "listed": listed, "line": one_line, "p": p_equals, "signed": signed}
+    environment.filters |= {"count": count, "listed": listed, "line": plain, "p": p_equals, "signed": signed}
     environment.filters |= {"md": escape_markdown, "printable": printable}
     return environment

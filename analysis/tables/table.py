@@ -16,7 +16,8 @@ from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
 from vitinit.analysis.stats import Estimate, Values, student
 from vitinit.analysis.tables import render
-from vitinit.analysis.text import number, one_line, p_written, signed
+from vitinit.analysis.text import number, p_written, signed
+from vitinit.initializers.errors import plain
 
 DAGGER = "†"
 NOTHING = "–"
@@ -176,7 +177,7 @@ def compose(
         labels = {"row": row, "column": column}
         if cell.against and row in baselines:
             labels["baseline"] = baselines[row]
-        lines.append({name: one_line(label) for name, label in labels.items()} | cell.numbers())
+        lines.append({name: plain(label) for name, label in labels.items()} | cell.numbers())
     numbers = pd.DataFrame(lines).reindex(columns=["row", "column", *COLUMNS["cells"]])
     if gains and (numbers[["difference_low", "difference_high"]].abs() < 0.05).any(axis=None):
         digits = 2  # one decimal would hide which interval excludes 0
