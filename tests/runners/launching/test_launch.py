@@ -227,6 +227,15 @@ def test_a_process_that_is_told_to_stop_before_it_begins_is_no_failure(setting, 
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
 
 
+@pytest.mark.long
+def test_a_folder_that_a_run_cannot_write_ends_the_launch_with_its_error(setting):
+    cell, where = Cell("small", spec()), replace(setting, execution=Execution("cpu", THREAD, "local"))
+    where.folder(cell.run_id).parent.mkdir(parents=True)
+    where.folder(cell.run_id).touch()
+    with pytest.raises(VitinitError, match=f"unfinished/{cell.run_id}"):
+        work(Queue((cell,), where), run_locally, MagicMock())
+
+
 # Clusters: what is known of jobs, and jobs that are told to stop.
 
 
