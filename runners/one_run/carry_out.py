@@ -267,7 +267,7 @@ def train_to_end(
 
     def epoch_ended(row: EpochRow) -> None:
         evaluated = row.score is not None
-        on_epoch(row, observer.see(training.model, row.epoch, evaluated) if observer else None)
+        on_epoch(row, observer.see(training.model, row.epoch, evaluated))
 
     between_steps()
     evaluate_on = cell.spec.dataset.evaluate_on
@@ -323,14 +323,13 @@ class RunInProgress:
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
-        self.observer: Observer | None = None
+        leads = self.world.rank == 0  # the others observe nothing
         layers, _, unknown = survey(self.training.model)
-        if self.world.rank == 0 and (layers or unknown):
-            keeps = self.setting.keep_maps and spec.model.attention_maps is not None
-            maps_at = (0, recipe.epochs) if keeps else ()
-            self.observer = Observer(self.loader, self.setting.probes, maps_at, self.report)
-        if self.world.rank == 0 and self.setting.keep_maps and spec.model.attention_maps is None:
+        probing, keeps = leads and self.setting.probes and bool(layers or unknown), leads and self.setting.keep_maps
+        if keeps and spec.model.attention_maps is None:
+            keeps = False
             self.report(f"attention maps are not kept: {spec.model.label} has none of one known shape")
+        self.observer = Observer(self.loader, probing, (0, recipe.epochs) if keeps else (), self.report)
         self.from_step = 0
         self.init: InitReport
         self.sessions: list[Session] = []
@@ -384,9 +383,8 @@ class RunInProgress:
             loader.plain(probe),
             Job(lambda done, total: self.stop.check(), training_images),
         )
-        if self.observer:
-            self.observer.targets_LHNN = targets_LHNN
-            self.observer.see(self.training.model, 0)
+        self.observer.targets_LHNN = targets_LHNN
+        self.observer.see(self.training.model, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the future of the run depends on: what a checkpoint holds."""
@@ -398,7 +396,7 @@ class RunInProgress:
             "sessions": [session.model_dump() for session in self.all_sessions()],
             "affects_bits": self.affects_bits,
             "changes": self.environment.get(CHANGES, []),
-            "observed": self.observer.state_dict() if self.observer else {},
+            "observed": self.observer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -419,9 +417,8 @@ class RunInProgress:
         training = self.training
         training.load_state_dict(state["training"])
         self.init = InitReport.model_validate(state["init"])
-        if self.observer:
-            epochs = [epoch for epoch in (0, *self.spec.recipe.evaluated_epochs) if epoch <= training.epoch]
-            self.observer.load_state_dict(state["observed"], epochs)
+        epochs = [epoch for epoch in (0, *self.spec.recipe.evaluated_epochs) if epoch <= training.epoch]
+        self.observer.load_state_dict(state["observed"], epochs)
         self.sessions = [Session.model_validate(session) for session in state["sessions"]]
         if state["changes"]:
             self.environment[CHANGES] = state["changes"]
@@ -450,9 +447,7 @@ class RunInProgress:
                 torch.save(kept.state_dict(), content)
                 path = kept_path(*place, name)
                 files[name] = keep("weights", path, content.getvalue(), self.report)
-        if self.observer:
-            files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
-        probes, probing = (self.observer.probes, self.observer.probing) if self.observer else ([], False)
+        files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
         images, held_out = len(self.data.train.labels), self.data.held_out.labels
         seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
         return RunRecord(
@@ -473,8 +468,8 @@ class RunInProgress:
             ),
             init=self.init,
             history=training.history,
-            probes=probes,
-            masked=masked(model, self.loader, held_out, seen, micro_batch) if probing else [],
+            probes=self.observer.probes,
+            masked=masked(model, self.loader, held_out, seen, micro_batch) if self.observer.probing else [],
             correct=training.correct,
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,
