@@ -56,10 +56,15 @@ def test_a_live_claim_is_respected_and_that_of_a_killed_process_is_taken_over_at
     holder.join()
 
 
-def test_a_pid_that_another_process_has_now_is_no_owner(tmp_path):
+def test_a_pid_that_another_process_or_none_has_now_is_no_owner(tmp_path):
     with claims.held(tmp_path, Stop()):
         owner = claims.live(tmp_path)
     written_by(tmp_path, 0, number=2, **owner.model_dump() | {"born": owner.born - 1, "token": "of before"})
+    assert claims.live(tmp_path) is None
+    gone = FORK.Process(target=int)
+    gone.start()
+    gone.join()
+    written_by(tmp_path, 0, number=3, **owner.model_dump() | {"pid": gone.pid, "token": "of before"})
     assert claims.live(tmp_path) is None
 
 
