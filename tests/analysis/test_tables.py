@@ -132,13 +132,18 @@ def test_gaps_are_in_percent_of_the_base_at_each_seed():
     assert_shown("convit-efficiency-small", "gap", means(gaps + ours))
 
 
-def test_the_gain_per_doubling_is_a_slope_over_the_logarithm():
+def test_the_gain_per_doubling_is_a_slope_over_the_logarithm(tmp_path):
     epochs, runs = [5, 20, 80, 160], study("length")
     gains = [runs.gain(f"Mimetic, {n} epochs", f"Kaiming uniform, {n} epochs").mean() for n in epochs]
     slope = scipy_stats.linregress(np.log2(epochs), gains).slope
     numbers = build(load([REFERENCE], "length"), "length_scaling").numbers.set_index(["row", "column"])
     assert numbers.loc[("Mimetic", "gain per doubling"), "mean"] == pytest.approx(slope)
     assert numbers.loc[("Mimetic", "epochs 80"), "difference"] == pytest.approx(gains[2])
+    for size in (500, 1000, 2000):
+        several(tmp_path, {"Kaiming uniform": [40.0, 41.0], "Mimetic": [45.0, 46.0 + size / 500]}, train_size=size)
+    table = build(load([tmp_path]), "small_scaling")
+    assert cell(table, "Mimetic", "training images 1,000")["difference"] == pytest.approx(6.0)
+    assert cell(table, "Mimetic", "gain per doubling")["mean"] == pytest.approx((7.0 - 5.5) / 2)
 
 
 # --- synthetic ones ---
