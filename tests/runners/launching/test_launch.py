@@ -232,7 +232,7 @@ def test_a_folder_that_a_run_cannot_write_ends_the_launch_with_its_error(setting
     cell, where = Cell("small", spec()), replace(setting, execution=Execution("cpu", THREAD, "local"))
     where.folder(cell.run_id).parent.mkdir(parents=True)
     where.folder(cell.run_id).touch()
-    with pytest.raises(VitinitError, match=f"unfinished/{cell.run_id}"):
+    with pytest.raises(VitinitError, match=f"unfinished/{cell.run_id} is no folder of a run: remove it"):
         work(Queue((cell,), where), run_locally, MagicMock())
 
 
