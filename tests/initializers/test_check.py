@@ -289,6 +289,7 @@ def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it():
     assert (report.loss, report.classes) == (pytest.approx(loss.item(), rel=1e-5), 10)
     page = f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303."
     assert str(report).splitlines() == ["VisionTransformer: sound at the start", page]
+    assert vitinit.check(model, given[:1]).sound, "one image has nobody to differ from"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
