@@ -110,7 +110,7 @@ def test_a_signal_saves_and_stops(tmp_path, left_alone, executor, number, to, vi
 
 
 @thorough
-@pytest.mark.parametrize("after", [4, 8, 12])
+@pytest.mark.parametrize("after", [4, 6, 7, 8, 9, 10, 12])
 def test_a_signal_to_the_group_in_the_first_seconds_leaves_no_failure(tmp_path, after, tally):
     """While it imports, while the fork server does, while the first runs start."""
     study(tmp_path)
