@@ -132,7 +132,10 @@ def _misfit(attention: Attention, module: nn.Module) -> str:
     for part in (*attention.qkv, attention.proj):
         weight = resolve(module, part.weight)
         if id(weight) not in own:
-            return f"{part.weight!r} leads to no parameter of {name}; one that is computed is initialised before that"
+            return (
+                f"{part.weight!r} leads to no parameter of {name}: where it is computed from others, initialise the model "
+                "before that; attention between two widths (kdim, vdim) is not supported"
+            )
         rows.append(weight[0].numel() if part is attention.proj else len(weight) / part.of)
     query, key, value, taken = rows
     heads = resolve(module, attention.heads)
