@@ -133,8 +133,8 @@ def _misfit(attention: Attention, module: nn.Module) -> str:
         weight = resolve(module, part.weight)
         if id(weight) not in own:
             return (
-                f"{part.weight!r} leads to no parameter of {name}: where it is computed from others, initialise the model "
-                "before that; attention between two widths (kdim, vdim) is not supported"
+                f"{part.weight!r} leads to no parameter of {name}: where it is computed from others, initialise before "
+                "that; attention between two widths (kdim, vdim) is not supported"
             )
         rows.append(weight[0].numel() if part is attention.proj else len(weight) / part.of)
     query, key, value, taken = rows

@@ -286,7 +286,7 @@ def test_any_float_type_has_the_float32_numbers_rounded_once(dtype, method):
 # --- what a base says ------------------------------------------------------------------------------------------------
 
 
-def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_alike():
+def test_a_base_says_what_started_at_zero_or_is_frozen_and_that_convolutions_are_set_alike():
     resnet = importlib.import_module("timm").create_model("resnet18", zero_init_last=True)
     ends = [name for name, parameter in resnet.named_parameters() if name.endswith("weight") and not parameter.any()]
     assert len(ends) == 8
@@ -299,6 +299,10 @@ def test_a_base_says_that_norms_started_at_zero_and_that_convolutions_are_set_al
     fused.blocks[1].mlp.fc2.weight.data[:, :9] = 0
     (remark,) = vitinit.initialize(fused, **BASE).remarks
     assert remark.endswith("no longer: blocks.0.attn.qkv.weight, blocks.1.mlp.fc2.weight")
+    frozen = tiny()
+    frozen.blocks[0].mlp.fc1.requires_grad_(False)
+    (remark,) = vitinit.initialize(frozen, **BASE).remarks
+    assert remark == "frozen weights (requires_grad is False) were set, too: blocks.0.mlp.fc1.weight"
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():
