@@ -96,7 +96,8 @@ def transcript(before):
     places = {name: "HERE", str(BIN): "BIN", str(ROOT): "ROOT", version("vitinit"): "VERSION"}
     for here, placeholder in places.items():
         shown = shown.replace(shlex.quote(here), placeholder).replace(here, placeholder)
-    shown = re.sub(r"'((?:HERE|BIN|ROOT)[^' ]*)'", r"\1", shown)  # a path with a space is quoted for the shell
+    # a path with a space is quoted for the shell, once or within quotes
+    shown = re.sub(r"""(?:'"'")?'((?:HERE|BIN|ROOT)[^' ]*)'(?:"'"')?""", r"\1", shown)
     return re.sub(r"\x1b\[[\d;]*m| +$", "", shown, flags=re.MULTILINE)
 
 
