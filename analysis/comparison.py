@@ -191,8 +191,8 @@ def between(first: str, second: str) -> Contrast:
 def named(study: Study) -> dict[Key, Comparison]:
     """Return the comparisons that the grid names, by name and column.
 
-    One that has no run yet keeps its place in the correction, so that a p can only fall when it comes. One that was
-    skipped has none, unless other seeds of it were not.
+    A comparison without runs yet counts in the correction, so that a p can only fall when its runs come. A skipped one
+    does not, unless some of its seeds were run.
     """
     analysis, comparisons = study.layout.analysis, dict[Key, Comparison]()
     skipped = {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}

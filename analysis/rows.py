@@ -77,7 +77,7 @@ def _nearest(study: Study, row: str, others: list[str]) -> str:
 
 
 def placebos(study: Study) -> dict[str, tuple[str, str]]:
-    """Return for each placebo the row that it is of, and the property that it keeps; `own` of those that a grid names.
+    """Return for each placebo the row that it controls, and what it keeps (`own` for those that a grid names).
 
     A row whose method is `placebo` is of the row with that method over the same base and model.
     """

@@ -10,7 +10,7 @@ TABLE = read(Path(__file__).with_name("identity.yaml"))
 
 
 def current(owner: str, fields: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
-    """Leave out what a record or grid holds of the table at its value: a default fills it in, or it has gone.
+    """Drop fields that hold their value of the table: today's default equals it, or the field no longer exists.
 
     Args:
         owner: what has the fields, as the table names it.

@@ -56,8 +56,8 @@ RandAugmentConfig = Annotated[
     Field(pattern=r"^rand(-(m\d\d?|n\d\d?|(p|mstd)\d+(\.\d+)?|mmax\d\d?|inc[01]))*$"),
     AfterValidator(_sections_once),
 ]
-"""Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: sections that timm knows, with integers below
-100; others it would pass over."""
+"""Configuration string of timm's RandAugment, as rand-m9-mstd0.5-inc1: only sections that timm parses, with
+integers below 100. It ignores others silently."""
 
 WITH_PATH = {"folder": "PATH", "hf": "NAME"}
 """Datasets that are named with a path, as folder:PATH."""

@@ -67,7 +67,8 @@ class Attention:
 
     Softmax attention over tokens, H heads of d features: weights of H d rows and D columns, W_proj the other way round.
     Values may have another d than queries and keys.
-    Several may name one type: the first whose W_q is there holds, so that one adapter serves several versions.
+    Several descriptions may name one type: the first whose W_q exists is used, so that one adapter serves several
+    versions of a library.
     """
 
     types: tuple[Type, ...]
@@ -103,9 +104,9 @@ class Normal:
 
 
 Rule = float | Normal | Literal["position", "class_token", "layer_scale", "keep"]
-"""Rule for a parameter that is part of no Linear, convolution or norm: a constant; drawn; as the base has it
-for position embeddings and class tokens; or not at all, because the library's own value
-belongs to the architecture, as that of a layer scale, which is set where it is asked for."""
+"""Rule for a parameter that is part of no Linear, convolution or norm: a constant, a distribution, the base's own rule
+for position embeddings and class tokens, `layer_scale` (set only where that is asked for), or `keep`: the library's
+value stays."""
 
 
 @described

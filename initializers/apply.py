@@ -98,7 +98,7 @@ def initialize_run(
 ) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
-    What is measured of attention stays empty for a model that has none, or none that can be measured.
+    Fields on attention stay empty for a model without attention that can be measured.
 
     Args:
         model: a supported model, on any device.

@@ -55,7 +55,7 @@ class AttentionLayer:
         return resolve(self.module, part.weight).unflatten(0, (part.of, -1))[part.index]
 
     def bias(self, part: Part) -> Tensor | None:
-        """Its bias, where it has one; a view. One that is shorter than the weights is of this part alone."""
+        """Its bias, where it has one; a view. A bias shorter than the weight is this part's alone."""
         bias, weight = resolve(self.module, part.bias), resolve(self.module, part.weight)
         if bias is None or len(bias) != len(weight):
             return bias

@@ -53,7 +53,7 @@ ROUNDING = 1e-6
 APART = 1e-3
 """Relative change of an output that rounding cannot explain."""
 NOISE = 0.02
-"""Standard deviation of what stands in for a matrix of zeros while gradients are measured."""
+"""Standard deviation of the noise that replaces matrices of zeros while gradients are measured."""
 UNTRAINED = re.compile(r"mask_token|(^|\.)pooler\.|logit_scale|temperature|relative_position|rel_pos|rope|freqs")
 """Parameters that classifiers do not use by design."""
 PLACES = re.compile(r"pos|table|rope|freqs", re.IGNORECASE)

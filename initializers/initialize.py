@@ -127,9 +127,9 @@ def initialize(
         seed: of all random numbers.
         generator: draws the seed, in place of one that is given; `report.seed` holds it.
         layer_scale: what every layer scale is set to; None leaves them as the library or a checkpoint has them.
-        batch: images, B x C x H x W, normalised as in training, not augmented; for the few methods that use data. All
-            count, up to as many as the method asks for (`lsuv` and `placebo` 64); of more, so many are drawn, none
-            twice.
+        batch: images, B x C x H x W, normalised as in training, not augmented; for the few methods that use data. A
+            larger batch than the method asks for (`lsuv` and `placebo`: 64) is subsampled without replacement, a
+            smaller one is repeated.
         **params: parameters of the method.
 
     Returns:

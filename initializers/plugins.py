@@ -41,7 +41,7 @@ OF_OTHERS: set[str] = set()
 
 @contextmanager
 def imported(what: str, raised: type[VitinitError] = BrokenFile) -> Iterator[None]:
-    """Say in one line what code of somebody's raises while it is imported."""
+    """Turn whatever imported code of others raises into an error of one line."""
     try:
         yield
     except BrokenFile:

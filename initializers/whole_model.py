@@ -301,8 +301,8 @@ class WholeModel(Initializer):
     ) -> None:
         """Set weights as the rows of one, matrix by matrix, then their biases likewise.
 
-        An attribute or parameter `qkv` says what W_q, W_k and W_v are taken as: each as a matrix (`per_matrix`, the
-        default), one a head (`per_head`), or all as one (`fused`).
+        An attribute or parameter `qkv` selects what is drawn as one matrix: each of W_q, W_k and W_v (`per_matrix`, the
+        default), each head of each (`per_head`), or all three together (`fused`).
         """
         counts = {"per_matrix": place.matrices, "per_head": place.matrices * place.heads, "fused": 1}
         rows, count = [len(weight) for weight in weights], counts[getattr(self, "qkv", "per_matrix")]

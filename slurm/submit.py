@@ -38,7 +38,7 @@ def submit(
 
     The function sets handlers of its own for SIGUSR2 (its time is nearly up, or a preemption) and SIGTERM (cancelled,
     preempted, or another process of the job has failed). While it has not, either signal ends the job, and requeues it
-    where it would have come back or gone on: a job of which nothing is at work loses nothing.
+    where it would have come back or gone on: nothing is lost before work starts.
 
     Args:
         function: importable; called in every process of a job, what it returns is dropped.

@@ -103,7 +103,7 @@ def _with_content(value: Any, folder: Path) -> Any:
 def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path) -> Iterator[tuple[Cell, list[int]]]:
     """Each row on each dataset, for every combination of what is swept, in table order.
 
-    Each is the run at the first seed, without its column, and all seeds.
+    Yields the cell at the first seed, without its column, and the seeds of the block.
     """
     block, where = file.blocks[number], f"grid {path.stem!r}, block {number + 1}"
     number_of_runs = math.prod(map(len, (*block.sweep.values(), block.datasets, file.rows, block.seeds)))

@@ -46,7 +46,7 @@ class Split:
         images: uint8, N x 3 x S x S, RGB, of any side S. None: they are not in memory.
         labels: int64, N, an index into the classes. Of a dense dataset masks, uint8, N x S x S: such, or `IGNORED`.
         read: gives an image that is not in memory by its number, RGB, in its own size. Safe to call from threads.
-        digest: gives what a checksum covers of such an image, by its number: where that is not its bytes, the number.
+        digest: gives the bytes that a checksum covers of such an image, by its number; default: the number itself.
     """
 
     images: Tensor | None = field(repr=False)
@@ -94,7 +94,7 @@ class Split:
         return F.interpolate(self.labels[:, None], (size, size), mode="nearest-exact")[:, 0]
 
     def part(self, numbers: Tensor) -> Split:
-        """Some of its images, in this order; all of them in theirs are the split itself."""
+        """Return the split restricted to these images, in this order; the split itself for all of them in order."""
         if torch.equal(numbers, torch.arange(len(self.labels))):
             return self
         listed = numbers.tolist()

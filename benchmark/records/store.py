@@ -107,7 +107,7 @@ def at_seed_0(spec: RunSpec) -> str:
 
 @dataclass
 class Contents:
-    """Everything found in one study, by run_id. A finished run hides failures and skips, a failure hides skips."""
+    """Everything found in one study, by run_id. Precedence: done, failed, skipped."""
 
     done: dict[str, RunRecord] = field(default_factory=dict)
     failed: dict[str, FailureRecord] = field(default_factory=dict)

@@ -102,7 +102,7 @@ def after(error: BaseException, device: torch.device) -> BrokenDevice | None:
 def to_blame(error: BaseException, device: torch.device, folder: Path) -> BrokenDevice | None:
     """Return the broken device behind an error of a run; None where the run is to blame.
 
-    A run that loses a second device, which computed when the run began, breaks them: it has failed.
+    After a second lost device, which computed when the run began, the run itself is to blame.
 
     Args:
         error: that ended the run.

@@ -89,7 +89,7 @@ class Queue:
     def next(self) -> Cell | None:
         """Take the next run; None where there is none now.
 
-        Near the limit of a job, a run that a fresh job has time for is left to one.
+        Runs are skipped that no longer fit into this job's time, but would fit into a new job.
         """
         spent_s = time.monotonic() - self.began
         for cell in self.candidates():

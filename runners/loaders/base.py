@@ -64,7 +64,7 @@ def in_threads(
         jobs: pure functions.
         threads: so many jobs at once; with 1, each is carried out when its result is asked for.
         ahead: so many jobs are begun before their results are asked for; 0: one for each thread.
-        beside: one thread is one of its own too: whoever takes the results has other work.
+        beside: start jobs in the background even with one thread.
     """
     if threads == 1 and not beside:
         for job in jobs:

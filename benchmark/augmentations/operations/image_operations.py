@@ -122,7 +122,8 @@ def blend_with(start: Callable[[Tensor], Tensor], images_BCHW: Tensor, factor_BX
 def affine(images_BCHW: Tensor, matrix_BX: Tensor, fill_C11: Tensor, across: range, down: range) -> Tensor:
     """Each pixel (x, y) is taken from (a x + b y + c, d x + e y + f), by Pillow's six numbers: sheared, moved, rotated.
 
-    `across` and `down`: the neighbours that count, from the pixel to the left, or above, on. One where all are met.
+    `across` and `down`: offsets of the neighbours that count, from the pixel to the left, or above, on; a range of one
+    where places fall on whole pixels.
     """
     size, device = images_BCHW.shape[-1], images_BCHW.device
     centre_S = torch.arange(0.5, size, dtype=torch.float64, device=device)
