@@ -92,7 +92,7 @@ def _points(
 @FIGURES.add(
     "differences",
     "no row has a seed in common with its base, or with the baseline",
-    caption="An interval that excludes 0 is shown only if its test agrees; one in twenty excludes 0 by chance.",
+    caption="An interval that excludes 0 counts only if its test agrees; one in twenty excludes 0 by chance.",
 )
 def differences(study: Study) -> dict[str, Panels]:
     """Draw differences with a tick for each seed: the grid's contrasts if all have runs, else those to own bases.

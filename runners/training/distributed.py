@@ -64,7 +64,7 @@ class World:
     group: dist.ProcessGroup | None = None
     """gloo, whatever the gradients take: what is said here needs no GPU and waits for none."""
     store: Store | None = None
-    """Of the process group, where there are several."""
+    """Store of the process group; None in a run of one process."""
 
     def device(self, name: str) -> torch.device:
         """The device of this process, where the run computes on `cpu` or `cuda`."""

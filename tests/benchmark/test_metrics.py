@@ -70,6 +70,6 @@ def test_labels_have_some_masks_others_and_few_classes_more():
     logits, labels = images()
     batches = zip(logits.split(100), labels.split(100), strict=True)
     loader = SimpleNamespace(device=logits.device, classes=CLASSES, dense=False, held_out=lambda: batches)
-    found, expected = evaluate(torch.nn.Identity(), loader, recipe())[0], by_hand(logits, labels)
-    assert {key: found.get(key, expected[key]) for key in expected} == pytest.approx(expected, rel=1e-6)
-    assert expected.keys() - found.keys() == {"miou"}
+    measured, expected = evaluate(torch.nn.Identity(), loader, recipe())[0], by_hand(logits, labels)
+    assert {key: measured.get(key, expected[key]) for key in expected} == pytest.approx(expected, rel=1e-6)
+    assert expected.keys() - measured.keys() == {"miou"}
