@@ -16,13 +16,12 @@ from vitinit.analysis.tables.render import template
 from vitinit.benchmark.contrasts import Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from vitinit.benchmark.records.store import Contents, Layout, Store
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, Contents, Layout, Store
 from vitinit.benchmark.settings import column_names, columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
 
-LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 COLUMNS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("columns.yaml").read_text(encoding="utf-8"))
 """Order of rows, datasets and studies; columns of the table of runs, and of a table's CSV."""
 

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import BeforeValidator, Field
 from rich.table import Table
 
 from vitinit.benchmark.files.reading import folder
+from vitinit.benchmark.records.store import LOCAL
 from vitinit.benchmark.terminal import Terminal
-
-LOCAL = Path("results/local")
-"""Folder of this machine's records."""
-REFERENCE = Path("results/reference")
-"""Records that come with the project."""
 
 ExecutorName = Literal["auto", "inline", "local", "slurm"]
 DeviceName = Literal["auto", "cpu", "cuda"]
@@ -57,11 +54,15 @@ DataOption = Annotated[
 ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=folder)]
 
 
+Number = Annotated[int, Field(ge=1)]
+Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
+
+
 @dataclass(frozen=True)
 class LaunchOptions:
     """Options of `vitinit run` and `vitinit.run`, which say what each means: which runs of a grid, where and how."""
 
-    only: list[str] | None = None
+    only: Texts | None = None
     retry_failed: bool = False
     dry_run: bool = False
     trial: bool = False
@@ -69,17 +70,17 @@ class LaunchOptions:
     device: DeviceName = "auto"
     profile: str | None = None
     wait: bool = False
-    add: int | None = None
+    add: Number | None = None
     data_dir: Path | None = None
     results: Path = LOCAL
-    workers: int | None = None
-    micro_batch: int | None = None
+    workers: Number | None = None
+    micro_batch: Number | None = None
     loader: LoaderName = "auto"
     compiled: bool = False
-    checkpoint_minutes: float = 5.0
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
     keep_weights: bool = False
-    track: list[str] | None = None
-    measures: list[str] | None = None
+    track: Texts | None = None
+    measures: Texts | None = None
     probes: bool = True
     keep_maps: bool = False
     deterministic: bool = False

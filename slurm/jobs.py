@@ -113,11 +113,9 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
         return {}
     try:
         # the arrays that they belong to, and those that are in none
-        fields, jobs = (
-            "JobID,State,ExitCode,JobName",
-            ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids})),
-        )
-        done = call("sacct", "--noheader", "--parsable2", "--allocations", "--format", fields, "--jobs", jobs)
+        jobs = ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
+        form = "--format=JobID,State,ExitCode,JobName"
+        done = call("sacct", "--noheader", "--parsable2", "--allocations", form, "--jobs", jobs)
     except SlurmError:
         return {}
     ends: dict[str, JobEnd] = {}

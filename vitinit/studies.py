@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
+from vitinit.benchmark.records.store import LOCAL, REFERENCE
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, unknown_name
 
 if TYPE_CHECKING:
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
     from vitinit.analysis.figures.style import Panels
     from vitinit.analysis.frame import Study as Records
     from vitinit.analysis.tables.table import Table
+    from vitinit.benchmark.grids.schema import Grid
     from vitinit.benchmark.records.record import RunRecord
     from vitinit.benchmark.spec import RunSpec
     from vitinit.runners.loaders.base import Loader
 
-LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
 Named = str | Mapping[str, Any]
 Contrast = tuple[str, str] | Mapping[str, Any]
 MODEL = {"preset": "vit_micro", "image_size": 32, "patch_size": 4}
@@ -99,21 +100,10 @@ def study(name: str, results: Path | str = LOCAL) -> StudyResults:
     return StudyResults(name, Path(results))
 
 
-AtLeast1 = Annotated[int, Field(ge=1)]
-
-
-def listed(texts: str | Sequence[str]) -> Sequence[str]:
-    """Return one text as a list of one."""
-    return [texts] if isinstance(texts, str) else texts
-
-
-Texts = Annotated[str | Sequence[str], AfterValidator(listed)]
-
-
 class RunOptions(TypedDict, total=False):
     """Options of `vitinit run` that `vitinit.run` takes, too."""
 
-    only: Texts | None
+    only: str | Sequence[str] | None
     """Conditions that a run meets, one or several: `row=Mimetic`, by row, dataset, method, id or any field."""
     retry_failed: bool
     """Run again what failed."""
@@ -129,25 +119,25 @@ class RunOptions(TypedDict, total=False):
     """Requests of a job: a name or YAML file."""
     wait: bool
     """Wait for the jobs of a cluster."""
-    add: AtLeast1 | None
+    add: int | None
     """Number of jobs to add to those that there are."""
     data_dir: Path | str | None
     """Folder of datasets. Default: $VITINIT_DATA, else `data`."""
-    workers: AtLeast1 | None
+    workers: int | None
     """Runs at once. Default: one a core; by size on a GPU."""
-    micro_batch: AtLeast1 | None
+    micro_batch: int | None
     """Images at once; the batch stays as it is."""
     loader: Literal["auto", "resident", "ffcv"]
     """Images in memory, or in a file that was prepared for FFCV."""
     compiled: bool
     """Train through torch.compile on a GPU."""
-    checkpoint_minutes: Annotated[float, Field(ge=0)]
+    checkpoint_minutes: float
     """Minutes between checkpoints. Default: 5."""
     keep_weights: bool
     """Keep trained weights, for `vitinit.load`."""
-    track: Texts | None
+    track: str | Sequence[str] | None
     """Trackers, one or several: `tensorboard`, `wandb`."""
-    measures: Texts | None
+    measures: str | Sequence[str] | None
     """Probes and metrics of your own, one or several: `FILE.py:NAME`."""
     probes: bool
     """Measure attention during training. Default: True."""
@@ -219,31 +209,27 @@ def run(
     known = RunOptions.__annotations__
     for unknown in options.keys() - known.keys():
         raise unknown_name("option", unknown, known)
+    from vitinit.benchmark.fields import is_folder_name
     from vitinit.runners.options import LaunchOptions
 
+    if not is_folder_name(name):
+        raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
     try:
-        given = TypeAdapter(RunOptions).validate_python(options)
-        chosen = TypeAdapter(LaunchOptions).validate_python({**given, "results": root})
+        chosen = TypeAdapter(LaunchOptions).validate_python({**options, "results": root})
     except ValidationError as error:
         raise explain(error, "vitinit.run") from None
 
-    from vitinit.benchmark.grids.grid import load
     from vitinit.benchmark.terminal import Terminal
     from vitinit.runners.launching.launch import launch
-    from vitinit.runners.launching.watch import Display
+    from vitinit.runners.launching.view import Display
 
-    grid, new = _written(root, name, {"title": title or name, **content})
-    try:
-        loaded = load(str(grid))
-    except VitinitError:
-        if new:
-            grid.unlink()
-        raise
-    argv = ["vitinit", "run", str(grid), "--results", str(root)]
-    tally = launch(loaded, chosen, Display(Terminal()), argv)
+    path = root / f"{name}.yaml"
+    grid = _written(path, {"title": title or name, **content})
+    argv = ["vitinit", "run", str(path), "--results", str(root)]
+    tally = launch(grid, chosen, Display(Terminal()), argv)
     if tally.exit_code:
         failed = count(len(tally.failures), "run")
-        raise VitinitError(f"{failed} failed, {tally.stopped} stopped: vitinit status {grid} --results {root}")
+        raise VitinitError(f"{failed} failed, {tally.stopped} stopped: vitinit status {path} --results {root}")
     return StudyResults(name, root)
 
 
@@ -279,26 +265,24 @@ def _plain(value: Any) -> Any:
         ) from None
 
 
-def _written(root: Path, name: str, content: Mapping[str, Any]) -> tuple[Path, bool]:
-    """Write a grid, unless its file says the same already; return it, and True if it is new."""
+def _written(path: Path, content: Mapping[str, Any]) -> Grid:
+    """Resolve a grid, and write it unless its file says the same already."""
     import yaml
 
-    from vitinit.benchmark.fields import is_folder_name
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.files.yaml_text import mapping
+    from vitinit.benchmark.grids.grid import resolve
 
-    if not is_folder_name(name):
-        raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
-    grid = root / f"{name}.yaml"
+    grid = resolve(content, path)
     written = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode()
-    with os_errors(f"cannot write {grid}"):
-        root.mkdir(parents=True, exist_ok=True)
-        before = b"" if (new := not grid.exists()) else grid.read_bytes()
-        if not new and mapping(before, grid) != mapping(written, grid):
-            raise VitinitError(f"{grid} is another grid: give another name, or remove it")
+    with os_errors(f"cannot write {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_bytes() if path.exists() else b""
+        if before and mapping(before, path) != mapping(written, path):
+            raise VitinitError(f"{path} is another grid: give another name, or remove it")
         if before != written:  # rows may be in another order now
-            write_atomically(grid, written)
-    return grid, new
+            write_atomically(path, written)
+    return grid
 
 
 # --- from records back to Python ---

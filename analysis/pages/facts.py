@@ -20,6 +20,7 @@ from vitinit.analysis.stats import Estimate
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
 from vitinit.analysis.text import number
+from vitinit.benchmark.records.store import REFERENCE
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 
@@ -162,7 +163,7 @@ class Facts:
     def folder(self) -> str:
         """Results folder for a command line: as given, but for the committed records the path in a clone."""
         first = self.study.folders[0]
-        return (frame.REFERENCE if frame.is_reference(first) else first).as_posix()
+        return (REFERENCE if frame.is_reference(first) else first).as_posix()
 
 
 def spread(scores: Any, digits: int = 2) -> str:

@@ -15,14 +15,15 @@ from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.rows import mixed_code
 from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.render import templates
-from vitinit.analysis.text import escape_markdown, number, p_written
+from vitinit.analysis.text import number, p_written
 from vitinit.benchmark.grids import grid
+from vitinit.benchmark.records.store import REFERENCE
 from vitinit.initializers.errors import VitinitError
 
 TEMPLATES = Path(__file__).parent / "templates"
 OWN = "page.md.j2"
 """Template of one study, in its folder."""
-OURS = Path(__file__).resolve().parents[2] / frame.REFERENCE
+OURS = Path(__file__).resolve().parents[2] / REFERENCE
 """Folder whose templates are filled in. They are code, and other folders with records may be anybody's."""
 LIVE = re.compile(
     r"(?<!\\)((?:\\\\)*)(<(?=[a-zA-Z/!?])(?!/?sub>)|(?<=\])[(:](?=\s*<?(?!https?:)([a-zA-Z][a-zA-Z0-9+.-]*:|[^)\s]*&)))",
@@ -96,8 +97,7 @@ def render(name: str, folders: Sequence[Path] = (), studies: Iterable[frame.Stud
 @cache
 def _environment(*folders: Path) -> Environment:
     environment = templates(*folders, TEMPLATES, lstrip_blocks=True)
-    environment.filters |= {"md": escape_markdown, "spread": spread, "short": short}
-    environment.filters |= {"fixed": number, "p": p_written}
+    environment.filters |= {"spread": spread, "short": short, "fixed": number, "p": p_written}
     environment.globals |= {
         "detectable": detectable,
         "unnamed": unnamed,

@@ -128,6 +128,6 @@ def templates(*folders: Path, **options: Any) -> Environment:
     environment = SandboxedEnvironment(
         loader=loader, undefined=strict, trim_blocks=True, keep_trailing_newline=True, **options
     )
-    environment.filters |= {"count": count, "listed": listed, "line": plain, "p": p_equals, "signed": signed}
+    environment.filters |= {"count": count, "listed": listed, "line": plain, "p_equals": p_equals, "signed": signed}
     environment.filters |= {"md": escape_markdown, "printable": printable}
     return environment

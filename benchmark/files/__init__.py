@@ -1,1 +1,1 @@
-"""Files of our own: written whole or not at all, kept in the user's cache, read from YAML."""
+"""Files of our own: written whole or not at all, read from YAML."""

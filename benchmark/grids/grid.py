@@ -81,9 +81,10 @@ def resolve(
     content: Mapping[str, Any], path: Path, seeds: list[int] | None = None, fixed: Mapping[str, Any] | None = None
 ) -> Grid:
     """Resolve every run of the content of a grid's file, which need not be written yet: see `load`."""
-    file = parsed(GridFile, _with_content(content, path.parent), f"grid file {path}")
+    where = f"grid file {path}" if path.is_file() else f"grid {path.stem!r}"
+    file = parsed(GridFile, _with_content(content, path.parent), where)
     if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
-        raise VitinitError(f"grid file {path}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
+        raise VitinitError(f"{where}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
     for names_in_files in (datasets.names, models.families):
         names_in_files()  # what is wrong with a file is not wrong with a block
     study = spelled(path.stem)

@@ -1,9 +1,8 @@
 """A dataset prepared for FFCV: its images in one file, decoded at their final size, or as JPEGs to be cropped.
 
     <data-dir>/ffcv/<dataset>-<size>px-<digest>/    a folder for each dataset, subset and size; <dataset>-jpeg-...
-        manifest.json    what is in the folder; written last
+        manifest.json    labels, checksum and statistics; written last
         images.beton     FFCV's file: the training images, then the test images
-        labels.npy       int64, one an image
 
 Decoded pixels and their labels are those of `opened` (`benchmark/image_files/arrays.py`) for the same spec, and so is
 the checksum. JPEGs are written anew, as FFCV does it for ImageNet, and have a checksum of their own. All are read with

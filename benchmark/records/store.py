@@ -139,6 +139,10 @@ class Contents:
             self.skipped.pop(run_id, None)
 
 
+LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
+"""Folders of this machine's records, and of those that come with the project."""
+
+
 class Store:
     """The records below one results folder."""
 

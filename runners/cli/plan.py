@@ -17,37 +17,32 @@ from typing import Annotated, Any, Literal
 import typer
 import yaml
 
-from vitinit.benchmark.datasets.registry import data_dir as data_folder
-from vitinit.benchmark.datasets.registry import unavailable
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping
 from vitinit.benchmark.grids import grid as grids
-from vitinit.benchmark.grids.grid import HERE
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import ROOT, default_device
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.launch import launch
-from vitinit.runners.launching.watch import (
+from vitinit.runners.launching.selection import choose, load_grid
+from vitinit.runners.launching.view import (
     STATES,
     Display,
-    choose,
     counts,
     details,
     estimate,
     jobs_of,
-    load_grid,
     look,
     print_plan,
 )
 from vitinit.runners.options import (
     KEEPING,
-    LOCAL,
-    REFERENCE,
     SPEED,
     WHAT,
     WHERE,
@@ -245,7 +240,7 @@ def rank(
     There are two planned looks, at 8 and at 12 seeds. After a stop, the same command goes on, and it never repeats a
     look. Exit code 1: a run has failed.
     """
-    folder = data_folder(data_dir)
+    folder = datasets.data_dir(data_dir)
     written, plan, seconds, useless = prepare(method, tier, base, results, folder, placebo)
     study, failed = written.stem, 0
     if useless:
@@ -314,7 +309,7 @@ def prepare(
             nothing is written then.
     """
     method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
-    shipped = HERE / "grids" / f"{TIERS[tier][0]}.yaml"
+    shipped = grids.HERE / "grids" / f"{TIERS[tier][0]}.yaml"
     plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
     base_row, base_alone = f"{row}'s base", {"base": below}
@@ -339,7 +334,7 @@ def prepare(
     cells = grids.resolve(content, Path("rank.yaml"), [0]).cells
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
         raise VitinitError(misfits[0])
-    if reason := unavailable(cells[0].spec.dataset, data):
+    if reason := datasets.unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
     try:
         whole = grid_of({**rows, control_row: {**base_alone, "method": control}})

@@ -11,10 +11,10 @@ import yaml
 from pydantic import ValidationError
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store
 from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
-from vitinit.runners.options import LOCAL, REFERENCE, DataOption, DeviceName, RunIdArgument, console
+from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, console
 
 REPRODUCED = Path("results/reproduced")
 LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
@@ -134,7 +134,7 @@ def reproduce(
         raise VitinitError(f"the record is in {out} itself: choose another folder for the repetition with --out")
 
     from vitinit.benchmark.datasets.registry import data_dir as data_folder
-    from vitinit.runners.launching.watch import Display
+    from vitinit.runners.launching.view import Display
     from vitinit.runners.one_run import reproduce as repetition
 
     if not yes and sys.stdin.isatty() and (names := foreign(then)):

@@ -15,7 +15,7 @@ from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
 from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
-from vitinit.runners.launching.watch import RUNS, Display, View, job_name, jobs_of
+from vitinit.runners.launching.view import RUNS, Display, View, job_name, jobs_of
 from vitinit.runners.launching.work import Executor, Queue, led, record_failure, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions

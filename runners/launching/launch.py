@@ -14,7 +14,7 @@ from pathlib import Path
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.record import SkipRecord
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.store import LOCAL, Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
@@ -22,10 +22,10 @@ from vitinit.initializers.errors import VitinitError, count, located
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, now
-from vitinit.runners.launching.watch import (
+from vitinit.runners.launching.selection import choose
+from vitinit.runners.launching.view import (
     Display,
     View,
-    choose,
     counts,
     details,
     look,
@@ -35,7 +35,7 @@ from vitinit.runners.launching.watch import (
 )
 from vitinit.runners.launching.work import Executor, Queue, Tally, check_writable, in_order, led, run_locally, work
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import LOCAL, LaunchOptions, print_table
+from vitinit.runners.options import LaunchOptions, print_table
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles

@@ -31,7 +31,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
 from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
-from vitinit.runners.launching.watch import Display
+from vitinit.runners.launching.view import Display
 from vitinit.runners.one_run import claims
 
 if TYPE_CHECKING:
@@ -285,11 +285,9 @@ def fork_server() -> ForkServerContext:
     context.set_forkserver_preload(PRELOAD)
     resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    said = (
-        f"cannot start a process for the runs: the folder for temporary files, {tempfile.gettempdir()}, holds no socket"
-    )
+    folder = f"the folder for temporary files, {tempfile.gettempdir()}, holds no socket (set TMPDIR to another)"
     try:
-        with os_errors(f"{said} (set TMPDIR to another)"):
+        with os_errors(f"cannot start a process for the runs: {folder}"):
             forkserver.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

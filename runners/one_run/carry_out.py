@@ -448,8 +448,6 @@ class RunInProgress:
                 path = kept_path(*place, name)
                 files[name] = keep("weights", path, content.getvalue(), self.report)
         files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
-        images, held_out = len(self.data.train.labels), self.data.held_out.labels
-        seen, micro_batch = spec.recipe.epochs * images, self.execution.micro_batch
         return RunRecord(
             run_id=cell.run_id,
             study=setting.study,
@@ -460,8 +458,8 @@ class RunInProgress:
             sessions=sessions,
             parameters=parameter_count(model),
             dataset=DatasetInfo(
-                train=images,
-                **{spec.dataset.evaluate_on: len(held_out)},
+                train=len(self.data.train.labels),
+                **{spec.dataset.evaluate_on: len(self.data.held_out.labels)},
                 classes=len(self.data.classes),
                 checksum=self.data.checksum,
                 **self.own_files,
@@ -469,7 +467,7 @@ class RunInProgress:
             init=self.init,
             history=training.history,
             probes=self.observer.probes,
-            masked=masked(model, self.loader, held_out, seen, micro_batch) if self.observer.probing else [],
+            masked=masked(model, self.loader, self.execution.micro_batch) if self.observer.probing else [],
             correct=training.correct,
             weights=weights,
             ema_weights=fingerprint(averaged) if averaged else None,

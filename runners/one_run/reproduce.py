@@ -16,7 +16,7 @@ from vitinit.benchmark.records.store import STATUSES, Store
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
-from vitinit.runners.launching.watch import Display
+from vitinit.runners.launching.view import Display
 from vitinit.runners.launching.work import Queue, check_writable, run_inline, work
 from vitinit.runners.loaders.base import open_data
 from vitinit.runners.options import DeviceName

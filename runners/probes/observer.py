@@ -201,9 +201,7 @@ LEAST_IMAGES, LEAST_SHARE = 1000, 100
 """Held-out images measured on: a hundredth of the training images seen in the run, at least a thousand if there are."""
 
 
-def masked(
-    model: nn.Module, loader: Loader, labels: Tensor, images_seen: int, micro_batch: int | None = None
-) -> list[Masked]:
+def masked(model: nn.Module, loader: Loader, micro_batch: int | None = None) -> list[Masked]:
     """Held-out accuracy with one term left out in the first 3, 5 and 10 tenths of the GPSA layers; nothing is trained.
 
     As arXiv 2103.10697, Table 6, which leaves them out in 3, 5 and 10 layers of 10; it does not say which. Halves are
@@ -212,12 +210,11 @@ def masked(
     Args:
         model: trained; one that is no ConViT has no result, and neither has one that predicts pixels.
         loader: of the run.
-        labels: of all images that accuracy is measured on.
-        images_seen: training images times epochs.
         micro_batch: images at most that go through the model at once.
     """
-    if not isinstance(model, ConVit) or labels.ndim > 1:
+    if not isinstance(model, ConVit) or loader.dense:
         return []
+    labels, images_seen = loader.data.held_out.labels, loader.recipe.epochs * len(loader.data.train.labels)
     numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
     at_once = min(loader.evaluation_batch, micro_batch or loader.evaluation_batch)
 

@@ -167,7 +167,7 @@ def train(
             scores: dict[str, Any] = {}
             if epoch + 1 in recipe.evaluated_epochs:
                 last = epoch + 1 == recipe.epochs
-                how = (loader, recipe, between_steps, world, training.micro_batch, last)
+                how = (loader, between_steps, world, training.micro_batch, last)
                 metrics, training.correct = evaluate(model, *how)
                 if loader.metric not in metrics:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
@@ -299,7 +299,6 @@ def warmed_up(parallel: nn.Module, training: Training, image_size: int) -> nn.Mo
 def evaluate(
     model: nn.Module,
     loader: Loader,
-    recipe: Recipe,
     between_batches: Callable[[], None] = lambda: None,
     world: World = ALONE,
     micro_batch: int | None = None,
@@ -310,7 +309,6 @@ def evaluate(
     Args:
         model: left in evaluation mode.
         loader: has the images.
-        recipe: of the run.
         between_batches: called equally often in all processes.
         world: the processes.
         micro_batch: see `train`.
@@ -326,7 +324,7 @@ def evaluate(
     correct = [torch.zeros(0, dtype=torch.bool, device=device)]
     for batch in world.in_step(loader.held_out()):
         for images, targets in micro_batches(*batch, micro_batch) if batch else ():
-            with autocast(recipe, device):
+            with autocast(loader.recipe, device):
                 logits: Tensor = model(images)
             if loader.dense:  # each pixel counts as an image
                 logits, targets = logits.flatten(0, -2), targets.flatten().long()

@@ -22,7 +22,7 @@ from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import FOLDERS
-from vitinit.runners.launching.watch import fixed_values, matches
+from vitinit.runners.launching.selection import fixed_values, matches
 
 GRID = """
 title: swept

@@ -11,7 +11,7 @@ from tests.faults.harness import ALL, ROWS, assert_same, cells, setting, thoroug
 from tests.held import HELD, HOLD
 from tests.processes import FORKS, NEEDS_PROC, PATIENCE, alive, call, children, grandchildren, start, until
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching.watch import Display
+from vitinit.runners.launching.view import Display
 from vitinit.runners.launching.work import Queue, run_inline, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.training import checkpoint

@@ -27,7 +27,7 @@ from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import environment
 from vitinit.runners.basics.setting import Execution, Setting, Stop, Unfinished, failure
 from vitinit.runners.launching import cluster
-from vitinit.runners.launching.watch import RUNS, Display, jobs_of, look
+from vitinit.runners.launching.view import RUNS, Display, jobs_of, look
 from vitinit.runners.launching.work import Queue, in_order, run_inline, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -115,7 +115,7 @@ def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkey
     """One of ten epochs is left after the ninth, which took 100 s."""
     recipe = spec().recipe.model_copy(update={"epochs": 10})
     cell, clock = Cell("Kaiming uniform", spec(recipe=recipe)), [50.0]
-    monkeypatch.setattr("vitinit.runners.launching.watch.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("vitinit.runners.launching.view.time", SimpleNamespace(monotonic=lambda: clock[0]))
     out = io.StringIO()
     with Display(Console(file=out, width=200)) as display:
         display.begin([cell])

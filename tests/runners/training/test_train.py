@@ -71,7 +71,7 @@ def run(data, settings, **kwargs):
 def test_evaluation_counts_every_test_image_once(data):
     model = initialised()
     loader = ResidentLoader(data, recipe(), 0, CPU)
-    metrics = evaluate(model, loader, recipe())[0]
+    metrics = evaluate(model, loader)[0]
     loss, top1 = metrics["loss"], metrics["top1"]
     with torch.inference_mode():
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
@@ -130,7 +130,7 @@ def test_the_average_is_that_of_the_weights_after_each_step_and_has_a_score_of_i
     train(training, loader, between_steps=after_a_step)
     for name, value in training.ema.module.state_dict().items():
         torch.testing.assert_close(value.double(), expected[name], rtol=0, atol=1e-6)
-    scores = evaluate(training.ema.module, loader, settings)[0]
+    scores = evaluate(training.ema.module, loader)[0]
     assert (training.history[-1].ema_loss, training.history[-1].ema_score) == (scores["loss"], scores["top1"])
     assert scores["loss"] != training.history[-1].test_loss
     plain = run(data, recipe(epochs=2)).history
@@ -199,8 +199,8 @@ def test_scores_are_those_of_all_pixels_that_count():
     )
     logits_BSSK[..., 3] = -10  # neither there nor predicted: it has no share in the mean
     batches = [(logits_BSSK[batch], masks[batch]) for batch in (slice(0, 5), slice(5, 15))]
-    loader = SimpleNamespace(device=CPU, classes=4, dense=True, held_out=lambda: iter(batches))
-    counted, (scored, correct) = masks != IGNORED, evaluate(nn.Identity(), loader, recipe())
+    loader = SimpleNamespace(device=CPU, recipe=recipe(), classes=4, dense=True, held_out=lambda: iter(batches))
+    counted, (scored, correct) = masks != IGNORED, evaluate(nn.Identity(), loader)
     truth, logits = masks[counted].long(), logits_BSSK[counted]
     miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
     assert scored == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})

@@ -10,7 +10,7 @@ import yaml
 from tests.held import HOLD
 from tests.processes import call, until
 from vitinit.benchmark.records.store import Store
-from vitinit.runners.launching.watch import jobs_of
+from vitinit.runners.launching.view import jobs_of
 from vitinit.runners.one_run import claims
 
 GRID = yaml.safe_load("""

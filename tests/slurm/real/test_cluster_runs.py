@@ -11,7 +11,7 @@ from studies import GRID, Study, preemption, same_bits
 
 from tests.held import HOLD
 from tests.processes import PATIENCE, start, until
-from vitinit.runners.launching.watch import jobs_of
+from vitinit.runners.launching.view import jobs_of
 
 pytestmark = pytest.mark.slurm
 
