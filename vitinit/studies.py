@@ -265,23 +265,21 @@ def _plain(value: Any) -> Any:
         ) from None
 
 
-def _written(path: Path, content: Mapping[str, Any]) -> Grid:
+def _written(path: Path, content: dict[str, Any]) -> Grid:
     """Resolve a grid, and write it unless its file says the same already."""
-    import yaml
-
+    from vitinit.benchmark.files import yaml_text
     from vitinit.benchmark.files.atomic import write_atomically
-    from vitinit.benchmark.files.yaml_text import mapping
     from vitinit.benchmark.grids.grid import resolve
 
     grid = resolve(content, path)
-    written = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True).encode()
+    new = yaml_text.to_yaml(content)
     with os_errors(f"cannot write {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_bytes() if path.exists() else b""
-        if before and mapping(before, path) != mapping(written, path):
+        if before and yaml_text.mapping(before, path) != yaml_text.mapping(new, path):
             raise VitinitError(f"{path} is another grid: give another name, or remove it")
-        if before != written:  # rows may be in another order now
-            write_atomically(path, written)
+        if before != new:  # rows may be in another order now
+            write_atomically(path, new)
     return grid
 
 

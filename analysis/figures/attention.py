@@ -6,7 +6,6 @@ the same in all figures, around uniform attention 1 / N: a sharp impulse is two 
 
 import math
 import textwrap
-from hashlib import sha256
 from itertools import product
 
 import numpy as np
@@ -16,6 +15,7 @@ from vitinit.analysis.figures.kept import kept, source
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import Panels, file_part, finish, panels, with_mark
 from vitinit.analysis.frame import Study
+from vitinit.initializers.plugins import short_hash
 
 SPAN = 16
 """The scale goes from this part of uniform attention to so many times it; what is beyond has the colour of its end."""
@@ -44,7 +44,7 @@ def training(study: Study) -> dict[str, Panels]:
                 map_NN = kept_maps.maps_ELHNN[epoch, layer, 0].astype("float32")
                 map_NN = (map_NN * len(map_NN)).clip(1 / SPAN / 2)
                 name = with_mark(row, record), f"{place} layer, {when}"
-                entries.append((*name, sha256(map_NN.tobytes()).hexdigest()[:16]))
+                entries.append((*name, short_hash(map_NN.tobytes())))
                 strip.append(np.pad(map_NN, math.ceil(len(map_NN) / 32), constant_values=np.nan))
             # one image a row: one a map, or a panel each, would take up to ten times as long
             grid.images.append(axes.imshow(np.hstack(strip), norm=norm, extent=(-0.5, 5.5, y + 0.5, y - 0.5)))

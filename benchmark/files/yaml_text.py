@@ -32,10 +32,17 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+class _Dumper(yaml.SafeDumper):
+    """Puts words in quotes that `_Loader` would read as numbers."""
+
+
 # As people write it, and as in YAML 1.2: to PyYAML, which reads YAML 1.1, 1e-3 is a word.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
-)
+for _reader in (_Loader, _Dumper):
+    _reader.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
+        list("-+.0123456789"),
+    )
 
 
 def _number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float | str:
@@ -76,6 +83,11 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise VitinitError(f"{path} does not hold a mapping")
     return loaded
+
+
+def to_yaml(content: dict[str, Any]) -> bytes:
+    """Return the content of a file that `mapping` reads as these values."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True).encode()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 None imports torch before runs are carried out, but for `rank`, which tries the method first.
 """
 
-import hashlib
 import os
 import re
 import shlex
@@ -15,11 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-import yaml
 
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.atomic import write_atomically
-from vitinit.benchmark.files.yaml_text import mapping
+from vitinit.benchmark.files.yaml_text import mapping, to_yaml
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.looks import Looks
@@ -346,11 +344,11 @@ def prepare(
             raise
         useless = str(error)
         seconds = measured_seconds(cells[1], setting)  # where the method itself fails, that is the error
-    digest = hashlib.sha256(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
-    grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest.hexdigest()[:8]}.yaml"
+    digest = plugins.short_hash(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
+    grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest[:8]}.yaml"
     with os_errors(f"cannot write {grid}"):
         results.mkdir(parents=True, exist_ok=True)
-        write_atomically(grid, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
+        write_atomically(grid, to_yaml(content))
     before = looks.read(results / grid.stem)
     if before is None:
         looks.write(results / grid.stem, plan)

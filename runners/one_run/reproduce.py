@@ -3,7 +3,6 @@
 import os
 import uuid
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import STATUSES, Store
 from vitinit.initializers.errors import VitinitError, explain
+from vitinit.initializers.plugins import short_hash
 from vitinit.runners.basics.environment import code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.view import Display
@@ -82,7 +82,7 @@ def repeat(
     images(record, data_dir, execution.loader, execution.device)  # before hours of training
     check_writable(out / record.study)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "vitinit/reproduced")
-    private = Store(cache / sha256(os.fsencode(out.absolute())).hexdigest()[:16])
+    private = Store(cache / short_hash(os.fsencode(out.absolute())))
     for status in STATUSES:
         private.remove(record.study, record.run_id, status)
     setting = Setting(private.root, record.study, data_dir, execution, code(), probes=bool(record.probes))

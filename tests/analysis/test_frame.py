@@ -1,13 +1,9 @@
 """Reading records: which folder, which study, what is left out."""
 
-from pathlib import Path
-
 from synthetic_records import done, failed, skipped, write
 
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records.store import Layout, Store
-
-REFERENCE = Path(__file__).parents[2] / "results/reference"
 
 
 def test_study_choice(tmp_path):

@@ -69,9 +69,8 @@ def test_labels_have_some_masks_others_and_few_classes_more():
     assert names(10, dense=True) == {"loss", "miou"}
     logits, labels = images()
     batches = zip(logits.split(100), labels.split(100), strict=True)
-    loader = SimpleNamespace(
-        device=logits.device, recipe=recipe(), classes=CLASSES, dense=False, held_out=lambda: batches
-    )
+    fields = {"device": logits.device, "recipe": recipe(), "classes": CLASSES, "dense": False}
+    loader = SimpleNamespace(**fields, held_out=lambda: batches)
     measured, expected = evaluate(torch.nn.Identity(), loader)[0], by_hand(logits, labels)
     assert {key: measured.get(key, expected[key]) for key in expected} == pytest.approx(expected, rel=1e-6)
     assert expected.keys() - measured.keys() == {"miou"}

@@ -16,10 +16,9 @@ from pathlib import Path
 import yaml
 from PIL import Image
 
-from tests.golden.cli import call
+from tests.golden.cli import ROOT, call
 from tests.sealing import sealed
 
-ROOT = Path(__file__).parents[2]
 RECORD = min((ROOT / "results/reference/small").glob("*.json"))
 CASES = Path(__file__).with_name("cases.yaml")
 TABLE = yaml.safe_load(CASES.read_text(encoding="utf-8"))

@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 import yaml
 
+from tests.processes import ROOT
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 
-ROOT = Path(__file__).parents[2]
 NOW = "2026-01-01T00:00:00+00:00"
 THREAD = 1
 EVERYTHING = yaml.safe_load(Path(__file__).with_name("everything.yaml").read_bytes())

@@ -12,7 +12,6 @@ from vitinit.benchmark.records import looks
 from vitinit.benchmark.spec import InitializerSpec
 from vitinit.runners.cli import plan as rank
 
-ROOT = Path(__file__).parents[3]
 MINE = '''
 from typing import ClassVar
 import torch

@@ -154,11 +154,10 @@ def test_accuracy_without_one_term_is_that_of_gates_turned_to_the_other():
     with torch.no_grad(), autocast(recipe, loader.device):
         for parameter in model.parameters():  # so that what a layer does counts
             parameter.mul_(3)
-        labels = model.eval()(images).argmax(-1)
-    held_out.labels.copy_(labels)
+        labels = held_out.labels.copy_(model.eval()(images).argmax(-1))
     removals = masked(model, loader)
-    removed = [(removal.layers, removal.term) for removal in removals]
-    assert removed == list(itertools.product((3, 5, 10), ("content", "position")))
+    removed = itertools.product((3, 5, 10), ("content", "position"))
+    assert [(removal.layers, removal.term) for removal in removals] == list(removed)
     chosen = torch.randperm(1100, generator=stream(0, "maps"))[:1000]
     for removal in removals:
         assert (removal.images, removal.top1_whole) == (1000, 100)
