@@ -265,7 +265,7 @@ def pretended_gpu():
             "set_device": lambda device: None,
             "is_initialized": lambda: True,
             "_lazy_init": lambda: None,
-            "manual_seed_all": lambda seed: None,
+            **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda seed: None),
             "get_rng_state": lambda device=None: torch.zeros(16, dtype=torch.uint8),
             "set_rng_state": lambda state, device=None: None,
             "synchronize": lambda device=None: gpu.wait("synchronize"),

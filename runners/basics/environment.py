@@ -280,8 +280,7 @@ def cores() -> int:
 
 def usable_cores() -> tuple[int, ...]:
     """Their numbers."""
-    every = range(os.cpu_count() or 1)
-    return tuple(sorted(os.sched_getaffinity(0) if sys.platform == "linux" else every))
+    return tuple(sorted(os.sched_getaffinity(0) if sys.platform == "linux" else range(os.cpu_count() or 1)))
 
 
 def several() -> bool:

@@ -113,12 +113,12 @@ def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
     """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
     import numba
 
-    most = min(torch.get_num_threads(), numba.get_num_threads())  # numba takes no more than it began with
     with threads_kept():
         return Ffcv(
             str(file),
             batch_size=1,  # set anew for every iteration
-            num_workers=1 if decoder == "pixels" else most,
+            # numba takes no more threads than it began with
+            num_workers=1 if decoder == "pixels" else min(torch.get_num_threads(), numba.get_num_threads()),
             os_cache=True,
             order=OrderOption.SEQUENTIAL,
             seed=0,  # else it draws one from numpy's global generator

@@ -304,7 +304,8 @@ class RunInProgress:
         with tensor_floats(recipe.precision):
             self.environment = environment(str(device), self.setting.code)
         self.environment["initializers"] = sources(spec.base, spec.method)
-        self.own_files = datasets.get(spec.dataset.name).own_files(spec.dataset)
+        dataset = datasets.get(spec.dataset.name)
+        self.own_files = dataset.own_files(spec.dataset)
         try:
             self.data = open_data(
                 spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
@@ -316,7 +317,7 @@ class RunInProgress:
             raise Refused(f"batch_size {recipe.batch_size} is more than the {images} training images")
         self.stop.check()
         self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
-        self.loader.metric = datasets.get(spec.dataset.name).main_metric
+        self.loader.metric = dataset.main_metric
         self.execution = replace(execution, loader=self.loader.name)
         rounding = {key: getattr(self.execution, key) for key in ROUNDING}
         self.affects_bits = {**self.environment, "execution": rounding}

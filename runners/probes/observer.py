@@ -56,8 +56,8 @@ class Observer:
         """Names of probes that cannot measure this model, by the reason: each is told once."""
         self.targets_LHNN: Tensor | None = None
         if probing or maps_at:
-            count = GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
-            self.images_BCHW = loader.plain(chosen(len(loader.data.held_out.labels), count), "held_out")
+            numbers = chosen(len(loader.data.held_out.labels), GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES)
+            self.images_BCHW = loader.plain(numbers, "held_out")
 
     def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> Probe | None:
         """Measure what is to be measured after this epoch; return the probe that was taken.
@@ -214,8 +214,8 @@ def masked(model: nn.Module, loader: Loader, micro_batch: int | None = None) -> 
     """
     if not isinstance(model, ConVit) or loader.dense:
         return []
-    labels, images_seen = loader.data.held_out.labels, loader.recipe.epochs * len(loader.data.train.labels)
-    numbers = chosen(len(labels), max(LEAST_IMAGES, images_seen // LEAST_SHARE))
+    labels, trained = loader.data.held_out.labels, len(loader.data.train.labels)
+    numbers = chosen(len(labels), max(LEAST_IMAGES, loader.recipe.epochs * trained // LEAST_SHARE))
     at_once = min(loader.evaluation_batch, micro_batch or loader.evaluation_batch)
 
     @torch.inference_mode()

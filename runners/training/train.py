@@ -70,6 +70,7 @@ class Training:
     ) -> None:
         self.model, self.recipe, self.steps_per_epoch = model, recipe, steps_per_epoch
         self.world, self.micro_batch = world, micro_batch
+        self.parameters = [*model.parameters()]  # to look for them takes a twentieth of a small model's step
         if recipe.optimizer == ADAMW:  # in torch's fused implementation; the others are timm's
             self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
                 optimizers.groups(model, recipe), lr=recipe.lr, betas=recipe.betas, eps=recipe.eps, fused=True
@@ -166,13 +167,12 @@ def train(
             training_seconds = time.perf_counter() - start
             scores: dict[str, Any] = {}
             if epoch + 1 in recipe.evaluated_epochs:
-                last = epoch + 1 == recipe.epochs
-                how = (loader, between_steps, world, training.micro_batch, last)
+                how = loader, between_steps, world, training.micro_batch, epoch + 1 == recipe.epochs
                 metrics, training.correct = evaluate(model, *how)
                 if loader.metric not in metrics:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
                 losses[evaluate_on] = metrics["loss"]
-                fields = ("loss", main_metric(None, loader.dense, None))
+                fields = "loss", main_metric(None, loader.dense, None)
                 scores = {f"{evaluate_on}_{name}": metrics[name] for name in fields}
                 scores["metrics"] = {name: value for name, value in metrics.items() if name not in fields}
                 scores["headline"] = loader.metric if loader.metric in scores["metrics"] else None
@@ -209,7 +209,10 @@ def update(training: Training, parallel: nn.Module, batch: tuple[Tensor, Tensor]
     optimizer.zero_grad()
     for number, (images, targets) in enumerate(parts):
         position = (world.rank, number) if world.size > 1 or len(parts) > 1 else ()
-        torch.manual_seed(derive(seed, "dropout", training.epoch, training.step, *position))
+        dropout_seed = derive(seed, "dropout", training.epoch, training.step, *position)
+        torch.default_generator.manual_seed(dropout_seed)  # torch.manual_seed formats the stack for each kind of device
+        if images.is_cuda:
+            torch.cuda.manual_seed(dropout_seed)
         last = number == len(parts) - 1
         with nullcontext() if last or world.size == 1 else parallel.no_sync():  # type: ignore[operator]
             with autocast(recipe, images.device):
@@ -220,7 +223,7 @@ def update(training: Training, parallel: nn.Module, batch: tuple[Tensor, Tensor]
     # From here on gradients are those of the whole batch, infinite ones too: all processes clip and scale alike.
     if recipe.clip_grad:
         scaler.unscale_(optimizer)
-        nn.utils.clip_grad_norm_(training.model.parameters(), recipe.clip_grad)
+        nn.utils.clip_grad_norm_(training.parameters, recipe.clip_grad)
     scaler.step(optimizer)
     scaler.update()
     training.loss_sum += world.sum(loss_sum)
@@ -248,10 +251,8 @@ def compiled(model: nn.Module, wanted: bool) -> Iterator[nn.Module]:
         # fallback_random: dropout draws what it draws without torch.compile, from the seeds of `train`
         yield torch.compile(model, dynamic=False, fullgraph=True, options={"fallback_random": True})  # type: ignore[misc]
     except TorchDynamoException as error:
-        cause = plain(str(error), 300)
-        raise VitinitError(
-            f"torch.compile cannot compile {type(model).__name__}: {cause}; without --compile it trains"
-        ) from error
+        what = f"torch.compile cannot compile {type(model).__name__}"
+        raise VitinitError(f"{what}: {plain(str(error), 300)}; without --compile it trains") from error
 
 
 def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
