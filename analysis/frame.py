@@ -298,7 +298,7 @@ def _study(folders: Sequence[Path], name: str) -> Study:
         merged.skipped = stored.skipped | merged.skipped
         # Relative paths, so that a table's bytes do not depend on where the checkout is.
         merged.problems += [plain(problem.removeprefix(f"{folder}/"), 200) for problem in stored.problems]
-    merged.settle()
+    merged.drop_superseded()
     for outcomes in (merged.failed, merged.skipped):
         for run_id, outcome in list(outcomes.items()):
             if not layout.has(outcome.spec):

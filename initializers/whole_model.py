@@ -60,7 +60,7 @@ def pytorch_default_(module: Convolution, generator: Generator) -> None:
         draw_uniform_(module.bias, bound, generator)
 
 
-TIMM: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
+DEFAULT_RULES: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """Default where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
 """By the names that the parameters of norms have."""
@@ -138,7 +138,7 @@ def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family
     """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
     last = name.rpartition(".")[2]
     of_norm = isinstance(module, NORMS) or (parameter.ndim == 1 and "norm" in type(module).__name__.lower())
-    rule: Rule | None = TIMM.get(last)
+    rule: Rule | None = DEFAULT_RULES.get(last)
     for family in known:
         if name.startswith(f"{family.path}.") or not family.path:
             told = family.adapter.rule(name.removeprefix(f"{family.path}."), of_norm and last in NORM)

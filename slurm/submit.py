@@ -161,7 +161,7 @@ def export_ranks() -> int:
     return int(TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True).world_size)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
+def _requeue_or_end(number: int, frame: FrameType | None) -> None:
     """Have the job start again, unless it is ending anyway: SIGTERM also comes when another process has failed."""
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return  # what rank 0 does ends this process too; to end before it would end the job as failed
@@ -179,7 +179,7 @@ def main(file: str, digest: str) -> None:
     """
     signals = signal.SIGUSR2, signal.SIGTERM
     for number in signals:
-        signal.signal(number, _leave)
+        signal.signal(number, _requeue_or_end)
     content = Path(file).read_bytes()
     if sha256(content).hexdigest() != digest:
         sys.exit(f"error: {file} is not what was submitted")

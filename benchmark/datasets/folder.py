@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, doubles, parts
+from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS, Dataset, Opened, a_fifth, duplicates, train_and_val
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.initializers.errors import VitinitError, os_errors
@@ -90,14 +90,14 @@ def split(files: np.ndarray, labels: np.ndarray) -> Split:
     return encoded(torch.from_numpy(labels), lambda number: read(files[number], links=True), lambda n: str(files[n]))
 
 
-def doubled(spec: DatasetSpec) -> list[str]:
+def duplicates_in(spec: DatasetSpec) -> list[str]:
     """Return lines on images that are there more than once, byte for byte.
 
     All images that may be trained on count, whatever `train_size`.
     """
     (train, labels), test, classes = both(spec.root)
     whole = spec.model_copy(update={"train_size": None, "train_draw": "fixed"})
-    chosen, val = ((train[numbers], labels[numbers]) for numbers in parts(labels, whole, len(classes), 0))
+    chosen, val = ((train[numbers], labels[numbers]) for numbers in train_and_val(labels, whole, len(classes), 0))
     splits = [chosen, val if spec.evaluate_on == "val" else test]
     sizes = Counter(file.stat().st_size for files, _ in splits for file in files)
 
@@ -105,7 +105,7 @@ def doubled(spec: DatasetSpec) -> list[str]:
         # nobody reads a file whose size no other has
         return hash(read(file, links=True) if sizes[file.stat().st_size] > 1 else file)
 
-    return doubles(*([(content(file), label) for file, label in zip(*split, strict=True)] for split in splits))
+    return duplicates(*([(content(file), label) for file, label in zip(*split, strict=True)] for split in splits))
 
 
 def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:

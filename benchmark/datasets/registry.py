@@ -162,7 +162,7 @@ class Dataset(ABC):
 
         Raises:
             VitinitError: `train_size` or `val_size` is more than there are, or less than there are classes. Where the
-                size of the dataset is not known here, `parts` says so.
+                size of the dataset is not known here, `train_and_val` says so.
         """
         return trained_on(spec, self.images[0], self.classes or 0) if self.images else spec.train_size
 
@@ -263,7 +263,7 @@ def load(spec: DatasetSpec, image_size: int, data_dir: Path, draw: int = 0, crop
 
     dataset = get(spec.name)
     opened = dataset.opened(spec, data_dir)
-    numbers = parts(opened.train.labels.numpy(), spec, len(opened.classes), draw)
+    numbers = train_and_val(opened.train.labels.numpy(), spec, len(opened.classes), draw)
     with os_errors(f"dataset {spec.label}"):
         return split_up(opened, numbers, spec.evaluate_on == "test", image_size, not (cropped or dataset.streamed))
 
@@ -319,7 +319,7 @@ def trained_on(spec: DatasetSpec, images: int, classes: int) -> int:
     return left
 
 
-def parts(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
+def train_and_val(labels: np.ndarray, spec: DatasetSpec, classes: int, draw: int) -> tuple[np.ndarray, np.ndarray]:
     """The images to train on, and those of `val_size`: no image is in both.
 
     Args:
@@ -370,7 +370,7 @@ def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np
     return np.sort(np.argsort(position, kind="stable")[:size])
 
 
-def doubles(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
+def duplicates(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
     """Return lines on images that are there more than once; each is given as a hash of its content, and its label."""
     contents = {content for content, _ in trained}
     shared = len([content for content, _ in held_out if content in contents])

@@ -12,7 +12,7 @@ from vitinit.benchmark.fields import spelled
 from vitinit.benchmark.files import reading
 from vitinit.initializers.errors import VitinitError, os_errors
 
-MOST = 100_000
+MOST_VALUES = 100_000
 """Values that a file may hold. Each alias counts as what it stands for: nine lines can name billions."""
 
 
@@ -74,8 +74,8 @@ def mapping(content: bytes, path: Path) -> dict[str, Any]:
                 nodes += node.value
             elif isinstance(node, yaml.MappingNode):
                 nodes += chain(*node.value)
-            if seen + len(nodes) > MOST:
-                raise ValueError(f"holds more than {MOST:,} values, each alias counted as what it stands for")
+            if seen + len(nodes) > MOST_VALUES:
+                raise ValueError(f"holds more than {MOST_VALUES:,} values, each alias counted as what it stands for")
         loaded = loader.construct_document(root) if root else None
     # a date that is none, PyYAML's own for a tag like !!int "", and what is nested too deeply
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, RecursionError) as error:

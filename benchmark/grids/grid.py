@@ -88,8 +88,8 @@ def resolve(
     for names_in_files in (datasets.names, models.families):
         names_in_files()  # what is wrong with a file is not wrong with a block
     study = spelled(path.stem)
-    firsts = [first for number in range(len(file.blocks)) for first in _of_block(file, number, fixed or {}, path)]
-    return Grid(study, file.title, _cells(firsts, seeds, study), file)
+    first_cells = [first for number in range(len(file.blocks)) for first in _of_block(file, number, fixed or {}, path)]
+    return Grid(study, file.title, _cells(first_cells, seeds, study), file)
 
 
 def _with_content(value: Any, folder: Path) -> Any:
@@ -120,7 +120,7 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
                 place = f"{where}, row {label!r}"
                 model = resolve_model(_with(block.model, {**row.model, **values["model"]}))
                 recipe = resolve_recipe(_with(block.recipe, {**row.recipe, **values["recipe"]}))
-                base, method, misfit, sources, remarks = fact(
+                base, method, misfit, sources, remarks = kept_answer(
                     fitted, model.model_dump(mode="json"), row.base, row.method
                 )
                 spec = RunSpec(
@@ -156,13 +156,13 @@ def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def _cells(firsts: list[tuple[Cell, list[int]]], seeds: list[int] | None, study: str) -> list[Cell]:
+def _cells(first_cells: list[tuple[Cell, list[int]]], seeds: list[int] | None, study: str) -> list[Cell]:
     """The runs of all seeds; one that two blocks name is there once."""
-    runs = {number: (cell.row, cell.spec) for number, (cell, _) in enumerate(firsts)}
-    column = columns(runs, {number for number, (cell, _) in enumerate(firsts) if not cell.misfit})
-    shown = column_names({column[number]: cell.spec.dataset for number, (cell, _) in enumerate(firsts)})
+    runs = {number: (cell.row, cell.spec) for number, (cell, _) in enumerate(first_cells)}
+    column = columns(runs, {number for number, (cell, _) in enumerate(first_cells) if not cell.misfit})
+    shown = column_names({column[number]: cell.spec.dataset for number, (cell, _) in enumerate(first_cells)})
     cells: dict[str, Cell] = {}
-    for number, (first, seeds_of_block) in enumerate(firsts):
+    for number, (first, seeds_of_block) in enumerate(first_cells):
         first = replace(first, column=column[number], name=shown[column[number]])
         for seed in seeds or seeds_of_block:
             cell = replace(first, spec=first.spec.model_copy(update={"seed": seed}))
@@ -218,7 +218,7 @@ def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
         def of_name(fields: Mapping[str, Any]) -> dict[str, Any]:
             return _checked(named.of_grid(fields)).model_dump(mode="json")
 
-        return model_spec(fact(of_name, explicit))
+        return model_spec(kept_answer(of_name, explicit))
     if preset is not None:
         if str(preset) not in presets:
             raise unknown_name("model", str(preset), presets)
@@ -327,12 +327,12 @@ def misfit(model: BaseModelSpec, initializer_json: str) -> str:
 # --- what takes torch to find out, kept on disk: who plans a grid again imports none ---
 
 
-def fact(find_out: Callable[..., Any], *given: Any) -> Any:
+def kept_answer(find_out: Callable[..., Any], *given: Any) -> Any:
     """Return what a function finds out of JSON values: once for this code and these libraries.
 
     What depends on code of others, in files, in installed packages or registered in this process, is found out anew.
     """
-    key, folder = f"{find_out.__name__} {given!r}", _facts()
+    key, folder = f"{find_out.__name__} {given!r}", _answers_folder()
     if not folder or plugins.OF_OTHERS or re.search(r"\w:\w", key):
         return find_out(*given)
     path = folder / f"{plugins.short_hash(key.encode())}.json"
@@ -346,8 +346,8 @@ def fact(find_out: Callable[..., Any], *given: Any) -> Any:
 
 
 @cache
-def _facts() -> Path | None:
-    """Return the folder of facts by this code and these libraries; None where installed packages add to it."""
+def _answers_folder() -> Path | None:
+    """Return the folder of answers by this code and these libraries; None where installed packages add to it."""
     if entry_points().groups & {*GROUPS}:
         return None
     digest = sha256(f"{HERE} {sys.version} {version('torch')} {version('timm')}".encode())

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional as F
 
-from vitinit.benchmark.datasets.registry import Opened, a_fifth, doubles
+from vitinit.benchmark.datasets.registry import Opened, a_fifth, duplicates
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.plugins import imported
 
@@ -158,13 +158,13 @@ class Data:
     file: Path | None = None
     jpegs: bool = False
 
-    def doubles(self) -> list[str]:
+    def duplicates(self) -> list[str]:
         """Return lines on images that are there more than once, pixel for pixel or byte for byte."""
         trained, held_out = (
             [(hash(split.content(n)), hash(label.numpy().tobytes())) for n, label in enumerate(split.labels)]
             for split in (self.train, self.held_out)
         )
-        return doubles(trained, held_out)
+        return duplicates(trained, held_out)
 
 
 def split_up(dataset: Opened, numbers: Iterable[np.ndarray], on_test: bool, size: int, decode: bool) -> Data:

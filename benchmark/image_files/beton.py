@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from vitinit.benchmark.datasets.registry import get, parts
+from vitinit.benchmark.datasets.registry import get, train_and_val
 from vitinit.benchmark.fields import Count, Frozen, Sha256, WholeNumber
 from vitinit.benchmark.files.atomic import sync_folder
 from vitinit.benchmark.image_files.arrays import CHUNK, Data, Split, statistics
@@ -152,7 +152,7 @@ def prepare_beton(
         raise VitinitError(f"{spec.label} is prepared already in {folder}; move it away to do it again")
     if missing := ffcv_missing():
         raise VitinitError(missing)
-    chosen, _ = parts(opened.train.labels.numpy(), spec, len(opened.classes), 0)
+    chosen, _ = train_and_val(opened.train.labels.numpy(), spec, len(opened.classes), 0)
     splits, checksum = (opened.train.part(torch.from_numpy(chosen)), opened.test), hashlib.sha256()
     labels = torch.cat([split.labels for split in splits]).tolist()
     stamp = get(spec.name).own_files(spec).get("stamp")

@@ -45,7 +45,7 @@ RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_m
 """Fields of an epoch that are measured after it."""
 
 
-TIMES: dict[str, Any] = {
+NOT_REPEATED: dict[str, Any] = {
     **dict.fromkeys(("written", "seconds", "sessions", "notes", "files"), True),
     "init": {"seconds"},
     "dataset": {"stamp"},
@@ -329,7 +329,7 @@ class RunRecord(_Outcome):
             but: other fields that are left out.
             options: of pydantic's `model_dump`.
         """
-        return self.model_dump(mode="json", exclude={**TIMES, **dict.fromkeys(but, True)}, **options)
+        return self.model_dump(mode="json", exclude={**NOT_REPEATED, **dict.fromkeys(but, True)}, **options)
 
     @property
     def sources(self) -> dict[str, str]:

@@ -131,7 +131,7 @@ class Contents:
                     outcomes[run_id] = outcome.model_copy(update={"row": row})
         return lines
 
-    def settle(self) -> None:
+    def drop_superseded(self) -> None:
         """Leave one outcome of each run: done before failed before skipped."""
         for run_id in self.done:
             self.failed.pop(run_id, None)
@@ -210,7 +210,7 @@ class Store:
             gc.freeze()
             gc.unfreeze()  # they are of the oldest generation now
             gc.enable()
-        contents.settle()
+        contents.drop_superseded()
         return contents
 
     def write_layout(self, study: str, layout: Layout) -> None:

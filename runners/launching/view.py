@@ -21,7 +21,7 @@ from rich import progress as bars
 from rich.table import Column
 
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.datasets.folder import doubled
+from vitinit.benchmark.datasets.folder import duplicates_in
 from vitinit.benchmark.files.reading import read
 from vitinit.benchmark.grids.schema import Cell, Grid
 from vitinit.benchmark.records.record import FailureRecord, RunRecord
@@ -289,10 +289,10 @@ def on_folders(view: View) -> list[str]:
         name, changed = f"{spec.name}:{spec.path}", 0
         with os_errors(f"dataset {name}"):
             now = datasets.get(spec.name).own_files(spec)
-            doubles = doubled(spec) if now and spec.name == "folder" else []
+            duplicates = duplicates_in(spec) if now and spec.name == "folder" else []
         if unread := now.get("unread"):
             lines.append(f"{name}: not read: {', '.join(f'{number} {ending}' for ending, number in unread.items())}")
-        lines += [f"{name}: {line}" for line in doubles]
+        lines += [f"{name}: {line}" for line in duplicates]
         for cell in view.cells("done") if now else ():
             run, recorded = cell.spec, view.contents.done[cell.run_id].dataset
             if run.dataset == spec and recorded.stamp != now["stamp"]:

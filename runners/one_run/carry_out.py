@@ -368,7 +368,7 @@ class RunInProgress:
         """Carry out base and method."""
         loader, seed, images = self.loader, self.spec.seed, len(self.data.train.labels)
         own = datasets.get(self.spec.dataset.name).images is None  # a dataset of the user
-        for line in self.data.doubles() if own and self.data.train.images is not None else ():
+        for line in self.data.duplicates() if own and self.data.train.images is not None else ():
             self.report(line)
         # the same places in the subset at every seed, from all over a split that may be sorted by class
         probe = torch.randperm(images, generator=stream(0, "probe"))[:PROBE_IMAGES]

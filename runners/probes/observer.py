@@ -56,7 +56,9 @@ class Observer:
         """Names of probes that cannot measure this model, by the reason: each is told once."""
         self.targets_LHNN: Tensor | None = None
         if probing or maps_at:
-            numbers = chosen(len(loader.data.held_out.labels), GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES)
+            numbers = held_out_numbers(
+                len(loader.data.held_out.labels), GRAM_BATCH * GRAM_BATCHES if maps_at else IMAGES
+            )
             self.images_BCHW = loader.plain(numbers, "held_out")
 
     def see(self, model: nn.Module, epoch: int, evaluated: bool = True) -> Probe | None:
@@ -66,7 +68,7 @@ class Observer:
         """
         probe = None
         if self.probing and evaluated:
-            probe, missing = take(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch)
+            probe, missing = measure(model, self.images_BCHW[:IMAGES], self.targets_LHNN, epoch)
             self.probes += [probe] if probe else []
             for why, names in missing.items():
                 if self.missing.setdefault(why, names) is names:
@@ -115,12 +117,12 @@ class Observer:
         return keep("attention maps", path, maps_to_bytes(kept), self.report)
 
 
-def chosen(available: int, count: int) -> Tensor:
+def held_out_numbers(available: int, count: int) -> Tensor:
     """Return numbers of held-out images, the same in every run on them, from all over a split sorted by class."""
     return torch.randperm(available, generator=stream(0, "maps"))[:count]
 
 
-def take(
+def measure(
     model: nn.Module, images_BCHW: Tensor, targets_LHNN: Tensor | None, epoch: int
 ) -> tuple[Probe | None, dict[str, list[str]]]:
     """Measure the attention of a model, which is left as it was; no random number is drawn.
@@ -139,9 +141,9 @@ def take(
     fields: dict[str, Any] = {}
     more: dict[str, Any] = {}
     missing: dict[str, list[str]] = {}
-    for name, measure in probes().items():
+    for name, probe_of in probes().items():
         try:
-            value = measure(seen)
+            value = probe_of(seen)
         except Exception as error:  # of anyone's model: this one is left out, and no other
             missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
             continue
@@ -215,7 +217,7 @@ def masked(model: nn.Module, loader: Loader, micro_batch: int | None = None) -> 
     if not isinstance(model, ConVit) or loader.dense:
         return []
     labels, trained = loader.data.held_out.labels, len(loader.data.train.labels)
-    numbers = chosen(len(labels), max(LEAST_IMAGES, loader.recipe.epochs * trained // LEAST_SHARE))
+    numbers = held_out_numbers(len(labels), max(LEAST_IMAGES, loader.recipe.epochs * trained // LEAST_SHARE))
     at_once = min(loader.evaluation_batch, micro_batch or loader.evaluation_batch)
 
     @torch.inference_mode()

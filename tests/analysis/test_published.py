@@ -38,7 +38,7 @@ def test_what_stands_beside_the_runs_of_a_grid(monkeypatch):
     """Only a cell that has a number is asked whether its method fits the model: asking takes the longest."""
     fits = grid.misfit
     monkeypatch.setattr(grid, "misfit", lambda *_: "not asked")
-    monkeypatch.setattr(grid, "_facts", lambda: None)
+    monkeypatch.setattr(grid, "_answers_folder", lambda: None)
     for name in grid.names():
         several = name in ("table4", "table6")
         beside = {}

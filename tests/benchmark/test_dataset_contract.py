@@ -9,7 +9,7 @@ import torch
 from dataset_helpers import error_of, make_folder
 
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.registry import Dataset, decoded_size, load, parts
+from vitinit.benchmark.datasets.registry import Dataset, decoded_size, load, train_and_val
 from vitinit.benchmark.image_files.arrays import IGNORED
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
 
@@ -62,7 +62,7 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here):
     size = 4 * classes
     spec = spec.model_copy(update={"val_size": size, "train_size": size, "train_draw": "seed", "evaluate_on": "val"})
     data = load(spec, SIZE, place, draw=1)
-    (chosen, val), (others, same) = (parts(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2))
+    (chosen, val), (others, same) = (train_and_val(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2))
     assert not set(chosen) & set(val)
     assert np.array_equal(val, same)
     assert not np.array_equal(chosen, others)

@@ -15,7 +15,7 @@ from torchvision import datasets as torchvision
 
 from tests.records import REFERENCE
 from vitinit.benchmark.datasets import registry, shapes
-from vitinit.benchmark.datasets.registry import download, load, parts, unavailable
+from vitinit.benchmark.datasets.registry import download, load, train_and_val, unavailable
 from vitinit.benchmark.datasets.shapes import SIZE
 from vitinit.benchmark.image_files import beton
 from vitinit.benchmark.image_files.arrays import Split
@@ -163,7 +163,7 @@ def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone
     for train_size, draw in ((None, "fixed"), (30, "fixed"), (9, "seed"), (80, "seed")):
         spec = digits(train_size=train_size, val_size=20, train_draw=draw)
         for number in (0, 1, 2**62):
-            train, val = parts(LABELS, spec, 4, number)
+            train, val = train_and_val(LABELS, spec, 4, number)
             assert not set(train) & set(val)
             assert (len(train), train.tolist()) == (train_size or 80, sorted(train))
             vals.add(tuple(val))
@@ -173,7 +173,7 @@ def test_validation_images_are_never_trained_on_and_depend_on_their_number_alone
 
 def test_a_subset_is_stratified_and_contains_the_smaller_ones_and_a_redrawn_one_is_another_at_each_draw():
     def subset(size, draw, how="seed"):
-        return set(parts(LABELS, digits(train_size=size, train_draw=how), 4, draw)[0].tolist())
+        return set(train_and_val(LABELS, digits(train_size=size, train_draw=how), 4, draw)[0].tolist())
 
     subsets = [subset(40, draw) for draw in range(20)]
     assert len(set(map(frozenset, subsets))) == 20
@@ -206,8 +206,8 @@ def test_validation_that_would_take_a_class_away_is_refused():
         with pytest.raises(
             VitinitError, match="^val_size 4 takes all images with label 3, and leaves none to train on"
         ):
-            parts(labels, spec, 4, 0)
-        train, _ = parts(np.append(labels, 3), spec, 4, 0)
+            train_and_val(labels, spec, 4, 0)
+        train, _ = train_and_val(np.append(labels, 3), spec, 4, 0)
         assert set(np.append(labels, 3)[train]) == {0, 3}, "a class that was never there is not missed"
 
 

@@ -159,7 +159,7 @@ def test_the_plan_counts_images_that_are_trained_and_measured_on_or_have_two_lab
     ]
     assert max(labels.values()) == 2
     assert shared
-    assert data.doubles() == lines
+    assert data.duplicates() == lines
     assert "\n".join(["", *(f"folder:images: {line}" for line in lines), ""]) in vitinit("plan mine.yaml")[1]
 
 

@@ -25,7 +25,7 @@ def current():
 
 def test_the_run_ids_of_all_grids_are_the_frozen_ones(monkeypatch):
     monkeypatch.setattr(grid, "misfit", lambda *_: "not asked")  # which takes the longest, and is in no run_id
-    monkeypatch.setattr(grid, "_facts", lambda: None)  # what other tests find there is asked
+    monkeypatch.setattr(grid, "_answers_folder", lambda: None)  # what other tests find there is asked
     assert current() == FROZEN[SCHEMA], WHAT_TO_DO
 
 

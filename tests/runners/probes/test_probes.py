@@ -28,7 +28,7 @@ from vitinit.initializers.targets import target_matrices, target_positions
 from vitinit.runners.basics.setting import Stop
 from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.one_run.carry_out import carry_out
-from vitinit.runners.probes.observer import masked, take
+from vitinit.runners.probes.observer import masked, measure
 from vitinit.runners.probes.quantities import Seen, effective_receptive_field, target_mass
 from vitinit.runners.training.train import autocast
 
@@ -49,7 +49,7 @@ def images_of(count):
 
 
 def probe(model, images_BCHW, targets_LHNN, epoch):
-    result, missing = take(model, images_BCHW, targets_LHNN, epoch)
+    result, missing = measure(model, images_BCHW, targets_LHNN, epoch)
     assert not missing
     return result
 
@@ -254,7 +254,7 @@ def test_an_adapter_is_enough_to_measure_attention():
     dinov3 = timm.create_model("vit_small_patch16_dinov3", img_size=16, patch_size=4, depth=2, num_classes=10)
     try:
         for model in (Own(), others, dinov3):
-            result, missing = take(model, images_of(4), None, 0)
+            result, missing = measure(model, images_of(4), None, 0)
             assert not missing
             quantities = (result.nonlocality, result.attention_entropy, result.effective_receptive_field)
             assert [len(layers) for layers in quantities] == [2, 2, 2]
