@@ -271,13 +271,13 @@ def _written(path: Path, content: dict[str, Any]) -> Grid:
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.grids.grid import resolve
 
-    grid = resolve(content, path)
     new = yaml_text.to_yaml(content)
     with os_errors(f"cannot write {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
         before = path.read_bytes() if path.exists() else b""
         if before and yaml_text.mapping(before, path) != yaml_text.mapping(new, path):
             raise VitinitError(f"{path} is another grid: give another name, or remove it")
+        grid = resolve(content, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
         if before != new:  # rows may be in another order now
             write_atomically(path, new)
     return grid

@@ -14,7 +14,7 @@ class RandAugment(Augmentation):
     """timm's configuration string."""
 
     def draw(self, images: int, size: int, seed: int) -> np.ndarray:
-        """Return for each image and layer the numbers that `carry_out` takes: timm's, one image after the other.
+        """Return for each image and layer the numbers that `apply_operations` takes: timm's, one image after the other.
 
         Raises:
             VitinitError: timm refuses the configuration.
