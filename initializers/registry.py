@@ -75,7 +75,8 @@ class Parameters(BaseModel):
         """Refuse text for a number, and a boolean for a number or the other way round, which pydantic converts."""
         built = build(given)
         for name, value in dict(given).items():
-            number, boolean = isinstance(getattr(built, name), int | float), isinstance(getattr(built, name), bool)
+            field = getattr(built, name)
+            number, boolean = isinstance(field, int | float), isinstance(field, bool)
             if number and (isinstance(value, str) or isinstance(value, bool) != boolean):
                 raise ValueError(f"{name} must be {'true or false' if boolean else 'a number'}, not {brief(value)}")
         return built

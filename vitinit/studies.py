@@ -206,9 +206,8 @@ def run(
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
     root = Path(results).absolute()
-    known = RunOptions.__annotations__
-    for unknown in options.keys() - known.keys():
-        raise unknown_name("option", unknown, known)
+    for unknown in options.keys() - RunOptions.__annotations__.keys():
+        raise unknown_name("option", unknown, RunOptions.__annotations__)
     from vitinit.benchmark.fields import is_folder_name
     from vitinit.runners.options import LaunchOptions
 

@@ -20,7 +20,7 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
     **dict.fromkeys(("history", "sessions", "notes", "probes", "masked", "correct"), True),
-    "init": {"norms", "offset_maps", "remarks"},
+    "init": {"norms", "offset_maps", "remarks", "start"},
 }
 """Fields that are left out: other columns hold them, or they have an entry a layer, epoch, tensor or image."""
 

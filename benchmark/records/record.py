@@ -47,13 +47,13 @@ RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_m
 
 NOT_REPEATED: dict[str, Any] = {
     **dict.fromkeys(("written", "seconds", "sessions", "notes", "files"), True),
-    "init": {"seconds"},
+    "init": {"seconds", "start"},
     "dataset": {"stamp"},
     "history": {"__all__": {"seconds", "images_per_s"}},
     "probes": {"__all__": {"seconds"}},
     "environment": {"gpu_usage"},
 }
-"""Fields of a record that no repetition has again."""
+"""Fields of a record that no repetition has again; `init.start`, the attention, is taken no longer."""
 
 
 class Facts(BaseModel):

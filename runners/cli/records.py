@@ -71,8 +71,13 @@ def foreign(record: Outcome) -> list[str]:
         names = [name for initializer in (spec.base, spec.method) if initializer for name in initializer.names()]
     except ValidationError as error:
         raise explain(error, f"run {record.run_id}") from None
-    names += [spec.recipe.optimizer.name, *(augmentation.name for augmentation in spec.recipe.augment)]
-    names += [getattr(spec.model, "python", ""), spec.dataset.name, f"{spec.dataset.name}:{spec.dataset.path or ''}"]
+    names += [
+        spec.recipe.optimizer.name,
+        *(augmentation.name for augmentation in spec.recipe.augment),
+        getattr(spec.model, "python", ""),
+        spec.dataset.name,
+        f"{spec.dataset.name}:{spec.dataset.path or ''}",
+    ]
     return [name for name in names if ":" in name.removesuffix(":")]
 
 

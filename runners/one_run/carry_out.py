@@ -266,12 +266,10 @@ def train_to_end(
             raise Stopped(reason)
 
     def epoch_ended(row: EpochRow) -> None:
-        evaluated = row.score is not None
-        on_epoch(row, observer.see(training.model, row.epoch, evaluated))
+        on_epoch(row, observer.see(training.model, row.epoch, row.score is not None))
 
     between_steps()
-    evaluate_on = cell.spec.dataset.evaluate_on
-    train(training, this.loader, evaluate_on, epoch_ended, between_steps, this.execution.compiled)
+    train(training, this.loader, cell.spec.dataset.evaluate_on, epoch_ended, between_steps, this.execution.compiled)
     return this.record() if checkpoints else None
 
 
@@ -304,8 +302,8 @@ class RunInProgress:
         with tensor_floats(recipe.precision):
             self.environment = environment(str(device), self.setting.code)
         self.environment["initializers"] = sources(spec.base, spec.method)
-        dataset = datasets.get(spec.dataset.name)
-        self.own_files = dataset.own_files(spec.dataset)
+        self.dataset = datasets.get(spec.dataset.name)
+        self.own_files = self.dataset.own_files(spec.dataset)
         try:
             self.data = open_data(
                 spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
@@ -317,10 +315,9 @@ class RunInProgress:
             raise Refused(f"batch_size {recipe.batch_size} is more than the {images} training images")
         self.stop.check()
         self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
-        self.loader.metric = dataset.main_metric
+        self.loader.metric = self.dataset.main_metric
         self.execution = replace(execution, loader=self.loader.name)
-        rounding = {key: getattr(self.execution, key) for key in ROUNDING}
-        self.affects_bits = {**self.environment, "execution": rounding}
+        self.affects_bits = {**self.environment, "execution": {key: getattr(self.execution, key) for key in ROUNDING}}
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()
@@ -367,7 +364,7 @@ class RunInProgress:
     def begin(self) -> None:
         """Carry out base and method."""
         loader, seed, images = self.loader, self.spec.seed, len(self.data.train.labels)
-        own = datasets.get(self.spec.dataset.name).images is None  # a dataset of the user
+        own = self.dataset.images is None  # a dataset of the user
         for line in self.data.duplicates() if own and self.data.train.images is not None else ():
             self.report(line)
         # the same places in the subset at every seed, from all over a split that may be sorted by class
