@@ -45,7 +45,7 @@ class InitReport(_Frozen):
     offset_maps: list[list[list[Share]]] | None = None
     """heads x (2r+1) x (2r+1): mean mass that a query of the first layer puts on the token at each (row, column)
     offset, on the images; a mean over the queries whose token at that offset is inside the grid."""
-    start: list[Any] = []
+    start: list[dict[str, Any]] = []
     """Older records only: entropy and distance of every attention layer, which the first probe holds now."""
     remarks: list[str] = []
     """Remarks of base and method on what they set, as that most of a model is in convolutions."""

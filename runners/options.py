@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, NonNegativeFloat
 from rich.table import Table
 
 from vitinit.benchmark.files.reading import folder
@@ -54,7 +54,7 @@ DataOption = Annotated[
 ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=folder)]
 
 
-Number = Annotated[int, Field(ge=1)]
+AtLeast1 = Annotated[int, Field(ge=1)]
 Texts = Annotated[list[str], BeforeValidator(lambda text: [text] if isinstance(text, str) else text)]
 
 
@@ -70,14 +70,14 @@ class LaunchOptions:
     device: DeviceName = "auto"
     profile: str | None = None
     wait: bool = False
-    add: Number | None = None
+    add: AtLeast1 | None = None
     data_dir: Path | None = None
     results: Path = LOCAL
-    workers: Number | None = None
-    micro_batch: Number | None = None
+    workers: AtLeast1 | None = None
+    micro_batch: AtLeast1 | None = None
     loader: LoaderName = "auto"
     compiled: bool = False
-    checkpoint_minutes: Annotated[float, Field(ge=0)] = 5.0
+    checkpoint_minutes: NonNegativeFloat = 5.0
     keep_weights: bool = False
     track: Texts | None = None
     measures: Texts | None = None

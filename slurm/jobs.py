@@ -113,9 +113,10 @@ def ended(job_ids: Collection[str]) -> dict[str, JobEnd]:
         return {}
     try:
         # the arrays that they belong to, and those that are in none
-        jobs = ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
-        form = "--format=JobID,State,ExitCode,JobName"
-        done = call("sacct", "--noheader", "--parsable2", "--allocations", form, "--jobs", jobs)
+        jobs = "--jobs=" + ",".join(sorted({job_id.partition("_")[0] for job_id in job_ids}))
+        done = call(
+            "sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,ExitCode,JobName", jobs
+        )
     except SlurmError:
         return {}
     ends: dict[str, JobEnd] = {}

@@ -37,8 +37,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 # As people write it, and as in YAML 1.2: to PyYAML, which reads YAML 1.1, 1e-3 is a word.
-for _reader in (_Loader, _Dumper):
-    _reader.add_implicit_resolver(
+for _side in (_Loader, _Dumper):
+    _side.add_implicit_resolver(
         "tag:yaml.org,2002:float",
         re.compile(r"^[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"),
         list("-+.0123456789"),

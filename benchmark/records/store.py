@@ -49,6 +49,8 @@ class Unreadable(VitinitError):
     """A file that this user may not read, or that the disk does not give: it may hold a valid record."""
 
 
+LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
+"""Folders of this machine's records, and of those that come with the project."""
 Status = Literal["done", "failed", "skipped"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 """Outcomes of a run; each takes the place of those behind it."""
@@ -137,10 +139,6 @@ class Contents:
             self.failed.pop(run_id, None)
         for run_id in (*self.done, *self.failed):
             self.skipped.pop(run_id, None)
-
-
-LOCAL, REFERENCE = Path("results/local"), Path("results/reference")
-"""Folders of this machine's records, and of those that come with the project."""
 
 
 class Store:

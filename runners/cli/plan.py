@@ -29,16 +29,7 @@ from vitinit.runners.basics.environment import ROOT, default_device
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.launch import launch
 from vitinit.runners.launching.selection import choose, load_grid
-from vitinit.runners.launching.view import (
-    STATES,
-    Display,
-    counts,
-    details,
-    estimate,
-    jobs_of,
-    look,
-    print_plan,
-)
+from vitinit.runners.launching.view import STATES, Display, counts, details, estimate, jobs_of, look, print_plan
 from vitinit.runners.options import (
     KEEPING,
     SPEED,

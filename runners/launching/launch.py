@@ -23,16 +23,7 @@ from vitinit.runners.basics import environment
 from vitinit.runners.basics.environment import cores, default_device, gpu_slots, several, unseen_gpu
 from vitinit.runners.basics.setting import Execution, Setting, Stop, check_execution, now
 from vitinit.runners.launching.selection import choose
-from vitinit.runners.launching.view import (
-    Display,
-    View,
-    counts,
-    details,
-    look,
-    on_folders,
-    print_plan,
-    run_seconds,
-)
+from vitinit.runners.launching.view import Display, View, counts, details, look, on_folders, print_plan, run_seconds
 from vitinit.runners.launching.work import Executor, Queue, Tally, check_writable, in_order, led, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import LaunchOptions, print_table

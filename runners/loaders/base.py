@@ -140,6 +140,8 @@ class Loader(ABC):
         self._held_out_labels = data.held_out.labels[self._held_out].to(device)
         self.dense = self._labels.ndim > 1
         self.metric = main_metric(None, self.dense, None)
+        if self.dense:
+            recipe.check_masks()
         statistics = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET_STATISTICS
         self._fill = fill_color(statistics[0]).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel

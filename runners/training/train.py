@@ -55,6 +55,7 @@ class Training:
         ema: moving average of the weights, from the first step on; None where the recipe has none.
         history: one row for each finished epoch.
         correct: images classified correctly at the last evaluation, as `RunRecord.correct` has them.
+        parameters: of the model, those without `requires_grad` too.
         world: the processes that train together.
         micro_batch: at most this many images at once in this process; None: all of its part of a batch.
     """
