@@ -231,7 +231,7 @@ def _corrected(test: str | None, comparisons: Collection[Comparison], missing: i
 
 def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float] | None:
     """Return the weighted sum of rows at the seeds that all have; None without one."""
-    values, sign = values_by_seed(study, epoch), -1 if study.lower_is_better else 1
+    values, sign = values_by_seed(study, epoch), -1 if column in study.lower_is_better else 1
     if any((row, column) not in values for row in contrast.weights):
         return None
     total = sum(sign * weight * values[row, column] for row, weight in contrast.weights.items())

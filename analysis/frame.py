@@ -13,7 +13,7 @@ import pandas as pd
 import yaml
 
 from vitinit.analysis.tables.render import template
-from vitinit.benchmark.contrasts import Contrast
+from vitinit.benchmark.contrasts import Analysis, Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, Contents, Layout, Store
@@ -185,25 +185,28 @@ class Study:
         return pd.DataFrame(lines, columns=["run_id", "row", "column", "seed", "epoch", "score"])
 
     @cached_property
-    def lower_is_better(self) -> bool:
-        """True where a low score is a good one."""
-        return any(registry.get(record.metric).lower_is_better for record in self.contents.done.values())
+    def lower_is_better(self) -> set[str]:
+        """Columns in which a low score is a good one."""
+        return {column for (column, _), runs in self.cells.items() if registry.get(runs[0].metric).lower_is_better}
 
     def by(self, metric: str) -> Study:
-        """Return the same study with the scores of the `last` or `best` epoch, or of another metric.
+        """Return the same study with the scores of the `last` or `best` epoch, or of another metric: without a test.
 
         Raises:
             VitinitError: there is no such metric, it is not in percent, or a run does not hold it.
         """
+        if metric == self.when or {run.metric for run in self.contents.done.values()} == {metric}:
+            return self
+        other = replace(self, layout=self.layout.model_copy(update={"analysis": Analysis(test="none")}))
         if metric in ("last", "best"):
-            return self if metric == self.when else replace(self, when=metric)
+            return replace(other, when=metric)
         if metric != "ema_score" and not registry.get(metric).percent:
             raise VitinitError(f"metric {metric!r} is not in percent, as tables and figures are")
         try:
             done = {run_id: record.by(metric) for run_id, record in self.contents.done.items()}
         except VitinitError as error:
             raise VitinitError(f"study {self.name!r}: {error}") from None
-        return replace(self, contents=replace(self.contents, done=done))
+        return replace(other, contents=replace(self.contents, done=done))
 
     def require_runs(self) -> None:
         """Raise VitinitError when no run is finished."""

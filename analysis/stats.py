@@ -85,7 +85,7 @@ class Estimate:
 def student(values: Values) -> Estimate:
     """Estimate the mean of values by their own spread."""
     x = np.asarray(values, dtype=float)
-    std = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
+    std = round(float(x.std(ddof=1)), 12) if len(x) > 1 else float("nan")
     return Estimate(n=len(x), mean=float(x.mean()), std=std, df=len(x) - 1)
 
 

@@ -65,7 +65,8 @@ def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
             column.removeprefix(dataset.label).strip(" ()").replace("_", " "),
         ]
         result[column] = f"{name} ({', '.join(filter(None, details))})" if any(details) else name
-    return result
+    names = [*result.values()]
+    return {column: name if names.count(name) == 1 else column for column, name in result.items()}
 
 
 def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:

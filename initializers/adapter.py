@@ -119,7 +119,7 @@ class Adapter:
     attention: tuple[Attention, ...] = ()
     position: str = ""
     """Path, from the model on, of the position embedding that is added to the tokens: 1 x N x D or N x D, the N places
-    of patches last, row by row. Empty: the family has none."""
+    of patches last, row by row. Empty: `pos_embed`, where the model has one."""
     grid: Callable[[Any], TokenGrid] | None = None
     """Rows and columns of the patches of a model."""
     rotary: str = ""

@@ -48,6 +48,9 @@ GRIDS: dict[str, Any] = {
 """Values of `grid` in the table."""
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text())
 FAMILIES = tuple(Adapter(**row | {"grid": GRIDS.get(row.get("grid", ""))}) for row in ROWS)
+NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
+"""By the names that the parameters of norms have."""
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 INSTALLED: Registry[Adapter] = Registry(
     "adapter", group=ADAPTERS, wanted="an Adapter", accepts=lambda value: isinstance(value, Adapter)
 )
@@ -156,6 +159,11 @@ class Family:
     model: Any
     adapter: Adapter
 
+    @property
+    def inside(self) -> str:
+        """Begins the names of what is in it."""
+        return f"{self.path}.".lstrip(".")
+
 
 def _together(first: Adapter, *others: Adapter) -> Adapter:
     """Return an adapter, with what further ones say of the same type where it says nothing."""
@@ -168,10 +176,10 @@ def _together(first: Adapter, *others: Adapter) -> Adapter:
 
 
 def families(model: nn.Module) -> list[Family]:
-    """All models of a known family in a model, none inside another."""
+    """All models of a known family in a model, none inside of one whose positions are known."""
     known: list[Family] = []
     for path, module in model.named_modules():
-        if any(not family.path or path.startswith(f"{family.path}.") for family in known):
+        if any(path.startswith(family.inside) and family.adapter.position for family in known):
             continue
         names = _names(type(module))
         matches = [adapter for adapter in adapters() if not names.isdisjoint(map(_text, adapter.models))]
@@ -182,9 +190,16 @@ def families(model: nn.Module) -> list[Family]:
 
 def layer_scales(model: nn.Module) -> list[Tensor]:
     """The parameters of a model by which its family scales what a branch adds."""
-    return [
-        parameter
-        for family in families(model)
-        for name, parameter in family.model.named_parameters()
-        if family.adapter.rule(name) == "layer_scale"
-    ]
+    scales = []
+    for family in families(model):
+        for name, parameter in family.model.named_parameters():
+            home, _, last = name.rpartition(".")
+            if family.adapter.rule(name, of_norm(family.model.get_submodule(home), last, parameter)) == "layer_scale":
+                scales.append(parameter)
+    return scales
+
+
+def of_norm(module: nn.Module, name: str, parameter: Tensor) -> bool:
+    """Return True if a parameter of a module is weight or bias of a norm."""
+    named = parameter.ndim == 1 and "norm" in type(module).__name__.lower()
+    return name in NORM and (named or isinstance(module, NORMS))

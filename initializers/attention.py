@@ -235,7 +235,8 @@ def family(model: nn.Module) -> Family | None:
     Raises:
         VitinitError: it holds several.
     """
-    known = families(model)
+    every = families(model)
+    known = [one for one in every if not any(other.path.startswith(one.inside) for other in every if other != one)]
     if len(known) > 1:
         names = " and ".join(repr(family.path) for family in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
@@ -259,11 +260,9 @@ def seen_grids(model: nn.Module) -> list[TokenGrid]:
 
 
 def position_name(model: nn.Module) -> str:
-    """Return the name that the position embedding has in models of this family; empty where the family has none."""
+    """Return the name that the position embedding has, or would have, in a model."""
     known = family(model)
-    if known and known.adapter.position:
-        return f"{known.path}.{known.adapter.position}".lstrip(".")
-    return "" if known else "pos_embed"
+    return known.inside + (known.adapter.position or "pos_embed") if known else "pos_embed"
 
 
 def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
@@ -277,7 +276,7 @@ def position_embedding(model: nn.Module, class_row: bool = False) -> Tensor:
     name, what = position_name(model), type(model).__name__
     embedding = resolve(model, name)
     if not isinstance(embedding, Tensor):
-        raise VitinitError(f"{what} has no absolute position embedding{f' {name!r}' if name else ''}")
+        raise VitinitError(f"{what} has no absolute position embedding {name!r}")
     places_ND = embedding.detach()[0] if embedding.ndim == 3 else embedding.detach()
     rows, columns = token_grid(model)
     if places_ND.ndim != 2 or len(places_ND) < rows * columns:

@@ -270,11 +270,13 @@ def _tower(module: nn.Module) -> bool:
     given = [layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels for layer in layers]
     returned = [len(layer.weight) for layer in layers]
     changes = bool(layers) and (given[0] < 5 or given[0] not in returned or returned[-1] not in given)
-    return changes or len(survey(module).layers) > 1
+    return changes or len({layer.block for layer in survey(module).layers}) > 1
 
 
 def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initializer:
     """Return the instance that is asked for, of any kind without one."""
+    if isinstance(asked, Initializer) and not params and kind in (None, asked.kind):
+        return asked
     if isinstance(asked, Initializer):
         asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
     elif isinstance(asked, str):

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.attention import AttentionLayer, attention_layers, position_name, survey
+from vitinit.initializers.attention import AttentionLayer, attention_layers, family, position_name, survey
 from vitinit.initializers.errors import VitinitError, brief, explain, unknown_name
 from vitinit.initializers.plugins import INITIALIZERS, Registry, concrete, load, short_hash
 from vitinit.initializers.transaction import named_tensors
@@ -167,6 +167,19 @@ class Initializer(Parameters):
                     f"that ends it; Linears beside this attention: {beside}"
                 )
         return layers
+
+    def in_one_stream(self, layers: list[AttentionLayer], model: nn.Module) -> None:
+        """Refuse layers of several models in one, as of encoder and decoder.
+
+        Raises:
+            VitinitError: names one of each.
+        """
+        towers = {re.sub(r"\d+", "#", layer.name): layer.name for layer in layers}
+        if not family(model) and len(towers) > 1:
+            raise VitinitError(
+                f"{self.described} is for the blocks of one residual stream, and {type(model).__name__} has blocks in "
+                f"several places, as of {' and '.join(map(repr, towers.values()))}: give one of them"
+            )
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, parameters that the method keeps as they start; default: none.

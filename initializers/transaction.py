@@ -187,6 +187,8 @@ def refuse(model: nn.Module) -> None:
             why = "was made in inference mode: make the model outside of it"
         elif type(tensor.data) is not Tensor or hasattr(tensor, "_fsdp_flattened"):
             why = f"is a {type(tensor.data).__name__}: initialise the model before it is sharded or quantised"
+        elif path.endswith("weight") and tensor.itemsize == 1:
+            why = f"is in {tensor.dtype}: initialise the model before it is quantised"
         else:
             continue
         raise VitinitError(f"{name}: {path!r} {why}")

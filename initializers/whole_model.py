@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import Normal, Rule, resolve
-from vitinit.initializers.adapters import Family, families, layer_scales
+from vitinit.initializers.adapters import NORM, Family, families, layer_scales, of_norm
 from vitinit.initializers.attention import AttentionLayer, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
@@ -62,10 +62,6 @@ def pytorch_default_(module: Convolution, generator: Generator) -> None:
 
 DEFAULT_RULES: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """Default where no adapter says otherwise."""
-NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
-"""By the names that the parameters of norms have."""
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
-
 
 Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
 """Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its
@@ -85,7 +81,7 @@ class Place:
 
 BY_NAME = "vitinit_by_name"
 """Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
-HEAD = re.compile(r"((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
+HEAD = re.compile(r"(?!.*(embed|stem).*\.fc$)((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
 """The path of a module that is a classifier, or holds one, and is in no numbered block; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)|\.linear_tokens$")
 """Linears of the MLP in a block without attention that methods set, such as a Mixer's; in ResMLP, of the one Linear
@@ -115,7 +111,7 @@ def places(model: nn.Module) -> dict[str, Place]:
 
 def classifiers(model: nn.Module) -> set[str]:
     """Return the last Linear of each module that is called a head, from the model of a known family on."""
-    homes = [f"{family.path}." for family in families(model) if family.path]
+    homes = [family.inside for family in families(model)[::-1]]
     last: dict[str, str] = {}
     for name, module in model.named_modules():
         home = next((path for path in homes if name.startswith(path)), "")
@@ -137,13 +133,13 @@ def set_alike(model: nn.Module) -> list[str]:
 def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
     """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
     last = name.rpartition(".")[2]
-    of_norm = isinstance(module, NORMS) or (parameter.ndim == 1 and "norm" in type(module).__name__.lower())
+    is_norm = of_norm(module, last, parameter)
     rule: Rule | None = DEFAULT_RULES.get(last)
     for family in known:
-        if name.startswith(f"{family.path}.") or not family.path:
-            told = family.adapter.rule(name.removeprefix(f"{family.path}."), of_norm and last in NORM)
+        if name.startswith(family.inside):
+            told = family.adapter.rule(name.removeprefix(family.inside), is_norm)
             rule = rule if told is None else told
-    return NORM.get(last) if rule is None and of_norm else rule
+    return NORM[last] if rule is None and is_norm else rule
 
 
 def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
@@ -242,14 +238,18 @@ class WholeModel(Initializer):
             )
 
     def notes(self, model: nn.Module) -> list[str]:
-        """Name position embeddings that are fixed, and say how much of a convolutional model is in convolutions."""
+        """Name fixed position embeddings and attention without a known MLP, and say how much is in convolutions."""
         fixed = [
             name
             for name, (parameter, rule) in _rules(model).items()
             if rule == "position" and not parameter.requires_grad
         ]
-        remark = f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}"
-        return [remark, *set_alike(model)] if fixed else set_alike(model)
+        alone = [layer.name for layer in survey(model).layers if not (layer.mlp or self.every_linear_alike)]
+        remarks = {
+            f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}": fixed,
+            f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other": alone,
+        }
+        return [remark for remark, found in remarks.items() if found] + set_alike(model)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:

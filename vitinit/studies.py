@@ -188,7 +188,7 @@ def run(
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
     recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **_plain(recipe)}
-    seeds = range(seeds) if isinstance(seeds, SupportsIndex) else seeds
+    seeds = seeds if isinstance(seeds, Iterable) else range(seeds)
     model = {"preset": model} if isinstance(model, str) else _plain(model)
     model = {**MODEL, **model} if "preset" in model else model
     block = {

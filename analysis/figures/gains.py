@@ -45,7 +45,7 @@ def _over_bases(study: Study) -> str:
 
 def gain_name(study: Study) -> str:
     """Return the name of an axis of gains."""
-    return f"gain in {study.score} (points" + (", lower is better)" if study.lower_is_better else ")")
+    return f"gain in {study.score} (points)"
 
 
 def _points(
@@ -67,8 +67,8 @@ def _points(
     across, room = (3, 0.85) if rcParams["figure.figsize"][0] >= WIDTH else (1, 0.55)
     height, name = 0.8 + inches * len(labels), gain_name(study)
     grid = panels(data, data["column"], height, across, x=name, sharex=False, room=room)
-    for key, group in data.groupby(["column", "label", by]):
-        column, label, value = map(str, key)
+    for key, group in data.groupby(["column", "label", by, "row"]):
+        column, label, value, _ = map(str, key)
         axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]
         gain, low, high = group[["gain", "low", "high"]].mean()
         if by == "label":

@@ -88,7 +88,7 @@ class Facts:
         if name not in known:
             raise unknown_name(f"contrast of study {self.name}", name, known)
         place = self.place(f"contrast {name!r}", column, [place for label, place in named(self.study) if label == name])
-        return compare(self.study, known[name], place, epoch=epoch)
+        return compare(self.study, known[name], place, epoch=epoch) if epoch else named(self.study).get((name, place))
 
     def contrasts(self, family: str | None = None) -> list[tuple[str, str]]:
         """Return name and column of what the grid named and has an interval, of one family or of all."""

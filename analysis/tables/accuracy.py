@@ -56,6 +56,7 @@ def _best(study: Study, column: str) -> list[str]:
     }
     if len(means) < 2:
         return []
-    top = (min if study.lower_is_better else max)(means, key=means.__getitem__)
+    top = (min if column in study.lower_is_better else max)(means, key=means.__getitem__)
     differences = {row: compare(study, (row, top), column) for row in means if row != top}
-    return [top, *(row for row, difference in differences.items() if difference and difference.verdict == "undetected")]
+    equal = [row for row in means if means[row] == means[top]]
+    return equal + [row for row, difference in differences.items() if difference and difference.verdict == "undetected"]

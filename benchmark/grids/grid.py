@@ -82,7 +82,8 @@ def resolve(
 ) -> Grid:
     """Resolve every run of the content of a grid's file, which need not be written yet: see `load`."""
     where = f"grid file {path}" if path.is_file() else f"grid {path.stem!r}"
-    file = parsed(GridFile, _with_content(content, path.parent), where)
+    code = {part: _with_content(content[part], path.parent) for part in content.keys() & {"rows", "blocks"}}
+    file = parsed(GridFile, {**content, **code}, where)
     if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
         raise VitinitError(f"{where}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
     for names_in_files in (datasets.names, models.families):

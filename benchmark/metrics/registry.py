@@ -36,7 +36,7 @@ class Metric(ABC):
     at_the_end: ClassVar[bool] = False
     """Only measured after the last epoch."""
     percent: ClassVar[bool] = True
-    """Tables and figures can show it."""
+    """Values are 0 to 100, which tables and figures can show."""
     lower_is_better: ClassVar[bool] = False
 
     def fits(self, classes: int) -> bool:

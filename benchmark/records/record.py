@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -294,7 +295,7 @@ class RunRecord(_Outcome):
             if dataset and dataset.metric != headline:
                 raise ValueError(f"headline {headline} is not the metric of dataset {name}")
         averaged = [] if recipe.ema is None else ["ema_loss", "ema_score"]
-        percent = tuple(metric.name for metric in metrics.REGISTRY.entries() if metric.percent)
+        percent = {metric.name for metric in metrics.REGISTRY.entries() if metric.percent}
         for row in self.history:
             results = [*averaged, f"{on}_loss", f"{on}_{self.last.field}"] if row.epoch in evaluated else []
             held = {name for name in RESULTS if getattr(row, name) is not None}
@@ -303,7 +304,7 @@ class RunRecord(_Outcome):
             if held != {*results} or not fits:
                 names = ", ".join(sorted(results)) or "no result"
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
-            shares = [value for name, value in row.metrics.items() if name.startswith(percent)]
+            shares = [value for name, value in row.metrics.items() if re.sub(r"_\d+$", "", name) in percent]
             if shares and not 0 <= min(shares) <= max(shares) <= 100:
                 raise ValueError(f"metrics of epoch {row.epoch} are no shares in percent")
             right = (row.value("top1") or 0) * images / 100

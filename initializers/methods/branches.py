@@ -1,13 +1,11 @@
 """Methods that set the ends of the branches of a block: `zero_branch`, `depth_scaled`, `scaled_random`."""
 
-import re
 from typing import Literal
 
 from pydantic import PositiveFloat
 from torch import Generator, nn
 
-from vitinit.initializers.attention import attention_layers, family
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.attention import attention_layers
 from vitinit.initializers.registry import Initializer, Job, register
 from vitinit.initializers.whole_model import draw_uniform_
 
@@ -53,12 +51,7 @@ class DepthScaled(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention without an MLP in its block, and several models, whose blocks do not add to one stream."""
-        towers = {re.sub(r"\d+", "#", layer.name): layer.name for layer in self.blocks_of(model)}
-        if not family(model) and len(towers) > 1:
-            raise VitinitError(
-                f"{self.described} counts the blocks of one residual stream, and {type(model).__name__} has blocks in "
-                f"several places, as of {' and '.join(map(repr, towers.values()))}: give one of them"
-            )
+        self.in_one_stream(self.blocks_of(model), model)
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Divide the last Linear of both branches of every block."""

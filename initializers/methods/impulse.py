@@ -84,6 +84,7 @@ class Impulse(Initializer):
     def check(self, model: nn.Module) -> None:
         """Refuse attention that W_q and W_k alone do not decide, and kernels and heads of the wrong size."""
         layers, name = self.attention_of(model, plain_logits=True), f"method 'impulse': {type(model).__name__}"
+        self.in_one_stream(layers, model)
         if rotary(model):
             raise VitinitError(f"{name} rotates queries and keys by their place, for which impulses are not solved")
         if self.value_proj != "none":

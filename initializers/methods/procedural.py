@@ -54,7 +54,9 @@ class Procedural(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse models whose blocks do not map tokens to tokens by themselves."""
-        for layer in self.blocks_of(model):
+        layers = self.blocks_of(model)
+        self.in_one_stream(layers, model)
+        for layer in layers:
             why = "tells places apart itself" if layer.window or rotary(model) else ""
             x_BND = layer.query_HdD.new_zeros(2, 1 if why else math.prod(token_grid(model)), layer.query_HdD.shape[-1])
             try:

@@ -97,7 +97,7 @@ def status(
         print_table(("row", "dataset", *states), rows, right=states)
         for line in details(view):
             console.print(line)
-        if not watch or not (view.jobs.alive or view.cells("live")):
+        if not watch or not (view.jobs.alive or view.jobs.silence or view.cells("live")):
             return
         time.sleep(WATCH_S)
 

@@ -123,10 +123,13 @@ def _setting(
         executor = "slurm" if reachable and slurm_jobs.available() else "local"
         if reachable and executor == "local":
             display.say("there is an sbatch, but no cluster answers: carrying the runs out here", "yellow")
-    if options.profile and executor != "slurm":  # a profile of the environment is for when there is a cluster
-        raise VitinitError(
-            f"--profile is for the executor slurm, and the runs would be carried out by {executor}: --executor slurm"
-        )
+    if options.trial and options.dry_run:
+        raise VitinitError("--try takes steps, and --dry-run none: give one of them")
+    if (options.profile or options.add) and executor != "slurm":  # a profile of the environment is for a cluster
+        given = "--profile" if options.profile else "--add"
+        mend = "leave it out" if options.trial else "--executor slurm"
+        where = f"the runs would be carried out by {executor}"
+        raise VitinitError(f"{given} is for the executor slurm, and {where}: {mend}")
     job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE") or None) if executor == "slurm" else None
     device = resolve_device(options.device, job)
     compiled = options.compiled and (device == "cuda" or options.device == "cpu")

@@ -75,7 +75,7 @@ class Jobs:
                 run_ids |= set(json.loads(read(path)))
             except (OSError, ValueError, TypeError, RecursionError):  # others may write there
                 raise VitinitError(
-                    f"{path} is damaged: the runs of jobs that wait or run are not known; --add N hands over more"
+                    f"{path} cannot be read: the runs of jobs that wait or run are not known; --add N hands over more"
                 ) from None
         return run_ids
 

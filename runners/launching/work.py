@@ -30,7 +30,17 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
-from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
+from vitinit.runners.basics.setting import (
+    SIGNALS,
+    End,
+    Refused,
+    Setting,
+    Stop,
+    Unfinished,
+    failure,
+    final_outcome,
+    on_signals,
+)
 from vitinit.runners.launching.view import Display
 from vitinit.runners.one_run import claims
 
@@ -89,11 +99,11 @@ class Queue:
     def next(self) -> Cell | None:
         """Take the next run; None where there is none now.
 
-        Runs are skipped that no longer fit into this job's time, but would fit into a new job.
+        Runs but the first are skipped that no longer fit into this job's time, but would fit into a new job.
         """
         spent_s = time.monotonic() - self.began
         for cell in self.candidates():
-            if self.limit_s - spent_s < self.seconds.get(cell.run_id, 0) <= self.limit_s:
+            if self.taken and self.limit_s - spent_s < self.seconds.get(cell.run_id, 0) <= self.limit_s:
                 self.declined = True
             elif cell.run_id not in self.taken:
                 self.taken[cell.run_id] = {*claims.checkpoints(self.setting.folder(cell.run_id))}
@@ -220,6 +230,7 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
+    refused: VitinitError | None = None
     stop, deadline = Stop(parent=stop), math.inf
     with on_signals(stop):
         try:
@@ -228,9 +239,11 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                     deadline = time.monotonic() + setting.grace_s
                     for _, process, _ in running.values():
                         process.terminate()
-                while len(running) < queue.slots and not (trouble or stop.reason) and (cell := queue.next()):
+                while len(running) < queue.slots and not (trouble or stop.reason):
                     slot = min(slots, key=[gpu for *_, gpu in running.values()].count)
                     try:
+                        if not (cell := queue.next()):
+                            break
                         receiver, process = _start(context, cell, setting, slot)
                         running[receiver] = cell, process, slot
                     except VitinitError as error:
@@ -254,7 +267,9 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                     process.join()
                     receiver.close()
                     del running[receiver]
-                    if isinstance(message, VitinitError):
+                    if isinstance(message, Refused):
+                        refused, message = message, Unfinished(cell.run_id, "stopped", str(message))
+                    elif isinstance(message, VitinitError):
                         # the results folder cannot be written: what runs may end, nothing more is started
                         trouble, message = message, Unfinished(cell.run_id, "stopped", str(message))
                     elif receiver not in ready:
@@ -268,8 +283,8 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                 process.kill()
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
-    if trouble:
-        raise trouble
+    if trouble or refused:
+        raise trouble or refused
 
 
 def fork_server() -> ForkServerContext:
@@ -353,16 +368,21 @@ def run_inline(queue: Queue, display: Display, stop: Stop, world: "World | None"
     from vitinit.runners.one_run.carry_out import carry_out
     from vitinit.runners.training.distributed import ALONE
 
-    stop, world = Stop(parent=stop), world or ALONE
+    stop, world, refused = Stop(parent=stop), world or ALONE, None
     with on_signals(stop):
         while not stop.reason and (cell := queue.next()):
             world.broadcast((cell, queue.setting))
             on_event = partial(display.event, cell.run_id)
-            end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
-            world.agreed(stop)
+            try:
+                end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
+                world.agreed(stop)
+            except Refused as error:  # other data can be read
+                refused, end = error, Unfinished(cell.run_id, "stopped", str(error))
             yield end
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
+    if refused:
+        raise refused
 
 
 @contextmanager
@@ -387,7 +407,8 @@ def led(setting: Setting) -> Iterator[tuple[Executor | None, Setting]]:
                         world.agreed(stop)
             yield None, setting
             return
-        shared = replace(setting.execution, threads=world.threads, processes=world.size, nodes=world.nodes)
+        threads = world.threads if world.size > 1 else setting.execution.threads
+        shared = replace(setting.execution, threads=threads, processes=world.size, nodes=world.nodes)
         try:
             yield partial(run_inline, world=world), replace(setting, execution=shared)
         finally:

@@ -65,6 +65,8 @@ class Owner(Frozen):
     """Start of the process, in clock ticks since the kernel's."""
     job: Annotated[str, Field(pattern=r"^\d[\d_]*$")] | None = None
     """The job of a cluster that it belongs to."""
+    restarts: int = 0
+    """Number of times that this job had been started again."""
     job_name: str = ""
     """A cluster that was set up anew counts its jobs from 1 again: the name tells whether it is the same job."""
     source: str = ""
@@ -130,7 +132,7 @@ def live(folder: Path) -> Owner | None:
         return None
     if owner.machine == _machine():  # its end can be seen from here
         return owner if _alive(owner) else None
-    if owner.job and owner.job == slurm_jobs.current():  # which has been started again on another node
+    if owner.job and owner.job == slurm_jobs.current() and owner.restarts < slurm_jobs.restarts():  # on another node
         return None
     return owner if abs(time.time() - beat) < STALE_S else None
 
@@ -139,7 +141,8 @@ def bury(folder: Path, owner: Owner) -> None:
     """Let go of a run for an owner that is known to be gone."""
     claim = _last(folder)
     if claim and _owner(claim) == owner:
-        os.utime(claim, (RELEASED, RELEASED))
+        with suppress(OSError):  # of another user: its heartbeat ends by itself
+            os.utime(claim, (RELEASED, RELEASED))
 
 
 def progress(folder: Path, users: Collection[int] | None = None) -> Progress:
@@ -289,6 +292,7 @@ def take(folder: Path, source: str = "") -> Claim:
         pid=os.getpid(),
         born=_born(os.getpid()) or 0,
         job=slurm_jobs.current(),
+        restarts=slurm_jobs.restarts(),
         job_name=os.environ.get("SLURM_JOB_NAME", ""),
         source=source,
         token=uuid.uuid4().hex,

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.environment import several, usable_cores
-from vitinit.runners.basics.setting import BrokenDevice, Stop, Stopped
+from vitinit.runners.basics.setting import BrokenDevice, Refused, Stop, Stopped
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit for waiting on other ranks. Reading a dataset, initialising a model and saving a
@@ -153,6 +153,7 @@ class World:
             Failed: in all processes, where one has failed; the message says which unless all have. In a process that
                 is alone, what was raised inside is raised as it is.
             BrokenDevice: in all processes, where the GPU of one does not compute.
+            Refused: in all processes, where one cannot read its data.
             Stopped: in all processes, where it was raised in one.
         """
         if self.size == 1:
@@ -170,8 +171,9 @@ class World:
         failed = {rank: error for rank, error in enumerate(errors) if isinstance(error, Failed)}
         for rank, failure in failed.items():
             message = failure.message if len(failed) == self.size else f"rank {rank} of {self.size}: {failure.message}"
-            if failure.kind == BrokenDevice.__name__:
-                raise BrokenDevice(message)
+            for kind in (BrokenDevice, Refused):
+                if failure.kind == kind.__name__:
+                    raise kind(message)
             raise Failed(failure.kind, message, failure.trace)
         for stop in filter(None, errors):
             raise stop

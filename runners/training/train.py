@@ -339,7 +339,10 @@ def evaluate(
     values: dict[str, float] = {}
     all_sums = world.sum(torch.cat(sums)).cpu().split([len(sums_of_metric) for sums_of_metric in sums])
     for sums_of_metric, metric in zip(all_sums, metrics, strict=True):
-        values |= metric.values(sums_of_metric)
+        given = metric.values(sums_of_metric)
+        if metric.percent and any(value < 0 or value > 100 for value in given.values()):
+            raise VitinitError(f"metric {metric.name!r} gave {given}: in percent, or it says percent = False")
+        values |= given
     if loader.dense:
         return values, None
     whole = np.concatenate(world.gather(torch.cat(correct).cpu().numpy()))  # parts are in order of rank

@@ -118,7 +118,7 @@ def test_it_stands_among_gains_of_the_same_setting(tmp_path, capsys):
     mean, error = (3 + NOISE)[:8].mean(), scipy_stats.sem((3 + NOISE)[:8])
     half = error * scipy_stats.t.ppf(0.975, 7)
     interval = f"+{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}]"
-    assert said[2] == f"  minus its base     {interval}  p = 0.008  n = 8  detectable {0.92 * error * 8**0.5:.1f}"
+    assert said[2] == f"  minus its base     {interval}  p = 0.0078  n = 8  detectable {0.92 * error * 8**0.5:.1f}"
     assert [line.split(maxsplit=3)[3] for line in said if "(n = " in line] == [
         "Mimetic (n = 5, tier)",
         "> Mine (n = 8, rank-mine)",

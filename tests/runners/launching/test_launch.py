@@ -102,13 +102,13 @@ def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting):
     absent = Cell("elsewhere", spec(dataset=DatasetSpec(name="cifar10")))
     seconds = {long.run_id: 3600.0, longer.run_id: 7200.0, short.run_id: 1.0}
     todo = Queue((absent, long, longer, short), setting, seconds=seconds, limit_s=3600.0)
-    queue = replace(todo, cells=(long, longer, short, absent))
+    queue = replace(todo, cells=(longer, long, short, absent))
     assert [queue.next() for _ in range(3)] == [longer, short, None]
     assert queue.declined
     assert not queue.progressed()
     assert queue.stopped() == [longer, short]
-    assert list(queue.candidates()) == [long, longer, short]
-    assert Queue((long,), setting).next() == long
+    assert list(queue.candidates()) == [longer, long, short]
+    assert Queue((long,), setting, seconds=seconds, limit_s=3600.0).next() == long
 
 
 def test_what_a_resumed_run_had_trained_before_is_no_work_of_this_session(monkeypatch):
@@ -335,7 +335,7 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
     cluster_says(squeue="printf '7_%s|PENDING||study-aaaaaa|Priority\n' 0 1 2 3")
     assert (wanted(), wanted(cells=tuple(cells[4:6]))) == (0, 1)
     (submission / RUNS).write_text('["0123')
-    with pytest.raises(VitinitError, match="runs.json is damaged"):
+    with pytest.raises(VitinitError, match="runs.json cannot be read"):
         wanted()
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
 
