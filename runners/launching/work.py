@@ -230,7 +230,7 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
-    refused: VitinitError | None = None
+    refused: Refused | None = None
     stop, deadline = Stop(parent=stop), math.inf
     with on_signals(stop):
         try:
@@ -283,8 +283,8 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                 process.kill()
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
-    if trouble or refused:
-        raise trouble or refused
+    if last := trouble or refused:
+        raise last
 
 
 def fork_server() -> ForkServerContext:
