@@ -235,8 +235,9 @@ def family(model: nn.Module) -> Family | None:
     Raises:
         VitinitError: it holds several.
     """
-    every = families(model)
-    known = [one for one in every if not any(other.path.startswith(one.inside) for other in every if other != one)]
+    nested = families(model)
+    paths = {known.path for known in nested}
+    known = [outer for outer in nested if not any(path.startswith(outer.inside) for path in paths - {outer.path})]
     if len(known) > 1:
         names = " and ".join(repr(family.path) for family in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
