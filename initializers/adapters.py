@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from vitinit.initializers import plugins
 from vitinit.initializers.adapter import Adapter, Attention, TokenGrid, Type, resolve
@@ -48,9 +48,6 @@ GRIDS: dict[str, Any] = {
 """Values of `grid` in the table."""
 ROWS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("families.json").read_text())
 FAMILIES = tuple(Adapter(**row | {"grid": GRIDS.get(row.get("grid", ""))}) for row in ROWS)
-NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
-"""By the names that the parameters of norms have."""
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 INSTALLED: Registry[Adapter] = Registry(
     "adapter", group=ADAPTERS, wanted="an Adapter", accepts=lambda value: isinstance(value, Adapter)
 )
@@ -186,20 +183,3 @@ def families(model: nn.Module) -> list[Family]:
         if matches:
             known.append(Family(path, module, _together(*matches)))
     return known
-
-
-def layer_scales(model: nn.Module) -> list[Tensor]:
-    """The parameters of a model by which its family scales what a branch adds."""
-    scales = []
-    for family in families(model):
-        for name, parameter in family.model.named_parameters():
-            home, _, last = name.rpartition(".")
-            if family.adapter.rule(name, of_norm(family.model.get_submodule(home), last, parameter)) == "layer_scale":
-                scales.append(parameter)
-    return scales
-
-
-def of_norm(module: nn.Module, name: str, parameter: Tensor) -> bool:
-    """Return True if a parameter of a module is weight or bias of a norm."""
-    named = parameter.ndim == 1 and "norm" in type(module).__name__.lower()
-    return name in NORM and (named or isinstance(module, NORMS))

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from vitinit.initializers.adapters import layer_scales
 from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_of
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
@@ -28,7 +27,7 @@ from vitinit.initializers.transaction import (
     still_meant,
     write,
 )
-from vitinit.initializers.whole_model import Convolution, classifiers
+from vitinit.initializers.whole_model import Convolution, classifiers, layer_scales
 
 Asked = str | Mapping[str, Any] | Initializer
 """A base or a method: its name, a mapping with `name` and parameters, or an instance."""

@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import Normal, Rule, resolve
-from vitinit.initializers.adapters import NORM, Family, families, layer_scales, of_norm
+from vitinit.initializers.adapters import families
 from vitinit.initializers.attention import AttentionLayer, survey
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Initializer, Job
@@ -62,6 +62,9 @@ def pytorch_default_(module: Convolution, generator: Generator) -> None:
 
 DEFAULT_RULES: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_token"}
 """Default where no adapter says otherwise."""
+NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
+"""By the names that the parameters of norms have."""
+NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
 
 Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
 """Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its
@@ -130,18 +133,6 @@ def set_alike(model: nn.Module) -> list[str]:
     return [f"{share:.0%} of the numbers are in convolutions, which kaiming_uniform and trunc_normal set alike"]
 
 
-def _rule_of(name: str, parameter: Tensor, module: nn.Module, known: list[Family]) -> Rule | None:
-    """Return the rule of a parameter in a model, by its name or by the norm that it is in; None where there is none."""
-    last = name.rpartition(".")[2]
-    is_norm = of_norm(module, last, parameter)
-    rule: Rule | None = DEFAULT_RULES.get(last)
-    for family in known:
-        if name.startswith(family.inside):
-            told = family.adapter.rule(name.removeprefix(family.inside), is_norm)
-            rule = rule if told is None else told
-    return NORM[last] if rule is None and is_norm else rule
-
-
 def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
     """Return the call that registers rules which leave or start these parameters as a library would."""
     rules: dict[str, str] = {}
@@ -167,22 +158,35 @@ Rules = dict[str, tuple[nn.Parameter, Rule | Literal["matrix"] | None]]
 
 
 def _rules(model: nn.Module) -> Rules:
-    """Return every parameter by its name, each once, with its rule.
+    """Return every parameter by its name, each once, with its rule: by its name, or by the norm that it is in.
 
-    Layer scales are left out, and W_q, W_k and W_v, which a base sets as one matrix.
+    W_q, W_k and W_v are left out, which a base sets as one matrix.
     """
-    known, modules = families(model), dict(model.named_modules())
-    left_out = {id(parameter) for parameter in layer_scales(model)}
+    known, modules, left_out = families(model), dict(model.named_modules()), set[int]()
     for layer in _plain_layers(model).values():
         for part in layer.paths.qkv:
             left_out |= {id(resolve(layer.module, part.weight)), id(resolve(layer.module, part.bias))}
     rules: Rules = {}
     for name, parameter in model.named_parameters():
+        if not parameter.numel() or id(parameter) in left_out:
+            continue
         home, _, last = name.rpartition(".")
-        if parameter.numel() and id(parameter) not in left_out:
-            matrix = isinstance(modules[home], nn.Linear | Convolution) and last in ("weight", "bias")
-            rules[name] = parameter, "matrix" if matrix else _rule_of(name, parameter, modules[home], known)
+        module = modules[home]
+        called_norm = parameter.ndim == 1 and "norm" in type(module).__name__.lower()
+        of_norm = last in NORM and (called_norm or isinstance(module, NORMS))
+        rule = DEFAULT_RULES.get(last, NORM[last] if of_norm else None)
+        for family in known:
+            if name.startswith(family.inside):
+                told = family.adapter.rule(name.removeprefix(family.inside), of_norm)
+                rule = rule if told is None else told
+        of_matrix = isinstance(module, nn.Linear | Convolution) and last in ("weight", "bias")
+        rules[name] = parameter, "matrix" if of_matrix and rule != "layer_scale" else rule
     return rules
+
+
+def layer_scales(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a model by which its family scales what a branch adds."""
+    return [parameter for parameter, rule in _rules(model).values() if rule == "layer_scale"]
 
 
 def _plain_layers(model: nn.Module) -> dict[str, AttentionLayer]:
@@ -270,7 +274,8 @@ class WholeModel(Initializer):
         for path, module in model.named_modules():
             names = {f"{path}.{name}".lstrip("."): name for name in module._parameters}
             own = {names[name]: rules[name] for name in names if name in rules}
-            weight, bias = (own[name][0] if name in own else None for name in ("weight", "bias"))
+            matrices = {name: parameter for name, (parameter, rule) in own.items() if rule == "matrix"}
+            weight, bias = matrices.get("weight"), matrices.get("bias")
             if isinstance(module, nn.Linear) and not module.in_features and bias is not None:
                 bias.zero_()
             elif isinstance(module, nn.Linear) and (weight is not None or bias is not None):
