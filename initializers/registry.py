@@ -96,6 +96,8 @@ class Initializer(Parameters):
     names is an error."""
     plain_logits: ClassVar[bool] = False
     """True where queries and keys must meet without a norm, which would undo the size of W_q and W_k."""
+    one_stream: ClassVar[bool] = False
+    """True for the blocks of one residual stream: several models in one are refused, as encoder and decoder."""
     deterministic: ClassVar[bool] = False
     """True when `apply` draws nothing from the generator at the default parameters."""
 
@@ -107,15 +109,24 @@ class Initializer(Parameters):
 
         Raises:
             VitinitError: the model lacks what the method needs. By default that is: every parameter that `touches`
-                names; attention, where the method `sets` parts of it; an MLP beside it, where it `sets` W_2.
+                names; attention, where the method `sets` parts of it; an MLP beside it, where it `sets` W_2; one
+                residual stream for a method of `one_stream`.
         """
-        if self.sets:
-            self.blocks_of(model) if "mlp_out" in self.sets else self.attention_of(model, self.plain_logits)
-            return
-        if self.touches and not any(fnmatch.filter(named_tensors(model), pattern) for pattern in self.touches):
+        if "mlp_out" in self.sets:
+            self.blocks_of(model)
+        elif self.sets:
+            self.attention_of(model, self.plain_logits)
+        elif self.touches and not any(fnmatch.filter(named_tensors(model), pattern) for pattern in self.touches):
             raise VitinitError(
                 f"{self.described} sets {', '.join(self.touches)}, and {type(model).__name__} has none of them"
             )
+        if self.one_stream and not family(model):
+            towers = {re.sub(r"\d+", "#", layer.name): layer.name for layer in attention_layers(model)}
+            if len(towers) > 1:
+                raise VitinitError(
+                    f"{self.described} is for the blocks of one residual stream, and {type(model).__name__} has blocks "
+                    f"in several places, as of {' and '.join(map(repr, towers.values()))}: give one of them"
+                )
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.model_dump(exclude_unset=True).items())
@@ -167,19 +178,6 @@ class Initializer(Parameters):
                     f"that ends it; Linears beside this attention: {beside}"
                 )
         return layers
-
-    def in_one_stream(self, layers: list[AttentionLayer], model: nn.Module) -> None:
-        """Refuse layers of several models in one, as of encoder and decoder.
-
-        Raises:
-            VitinitError: names one of each.
-        """
-        towers = {re.sub(r"\d+", "#", layer.name): layer.name for layer in layers}
-        if not family(model) and len(towers) > 1:
-            raise VitinitError(
-                f"{self.described} is for the blocks of one residual stream, and {type(model).__name__} has blocks in "
-                f"several places, as of {' and '.join(map(repr, towers.values()))}: give one of them"
-            )
 
     def freeze(self, model: nn.Module) -> None:
         """Exclude from training, by `requires_grad`, parameters that the method keeps as they start; default: none.

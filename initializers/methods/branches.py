@@ -45,13 +45,10 @@ class DepthScaled(Initializer):
 
     name = "depth_scaled"
     sets = ("proj", "mlp_out")
+    one_stream = True
     deterministic = True
 
     rule: Literal["fix_init", "gpt2"] = "fix_init"
-
-    def check(self, model: nn.Module) -> None:
-        """Refuse attention without an MLP in its block, and several models, whose blocks do not add to one stream."""
-        self.in_one_stream(self.blocks_of(model), model)
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Divide the last Linear of both branches of every block."""

@@ -45,6 +45,8 @@ class Impulse(Initializer):
 
     name = "impulse"
     sets = ("query", "key", "value", "proj", "position")
+    plain_logits = True
+    one_stream = True
 
     kernel_size: StrictInt = 3
     """Odd; 3 and 5 in the papers."""
@@ -83,10 +85,12 @@ class Impulse(Initializer):
 
     def check(self, model: nn.Module) -> None:
         """Refuse attention that W_q and W_k alone do not decide, and kernels and heads of the wrong size."""
-        layers, name = self.attention_of(model, plain_logits=True), f"method 'impulse': {type(model).__name__}"
-        self.in_one_stream(layers, model)
+        super().check(model)
         if rotary(model):
-            raise VitinitError(f"{name} rotates queries and keys by their place, for which impulses are not solved")
+            raise VitinitError(
+                f"method 'impulse': {type(model).__name__} rotates queries and keys by their place, for which impulses "
+                "are not solved"
+            )
         if self.value_proj != "none":
             Mimetic(parts="vo").check(model)
         rows, columns = token_grid(model)
@@ -95,7 +99,7 @@ class Impulse(Initializer):
             raise VitinitError(
                 f"method 'impulse': kernel_size {self.kernel_size} is larger than the token grid {rows}x{columns}"
             )
-        features = layers[0].query_HdD.shape[1]
+        features = attention_layers(model)[0].query_HdD.shape[1]
         if isinstance(self.solver, Rotation) and features < 4:
             raise VitinitError(f"method 'impulse': solver 'rotation' needs at least 4 features a head, not {features}")
 

@@ -37,6 +37,7 @@ class Procedural(Initializer):
 
     name = "procedural"
     touches = ("*",)
+    one_stream = True
     tiny: ClassVar = {"steps": 2, "strings": 8, "batch_size": 4, "kinds": 2}
 
     kinds: PositiveInt = 64
@@ -55,7 +56,7 @@ class Procedural(Initializer):
     def check(self, model: nn.Module) -> None:
         """Refuse models whose blocks do not map tokens to tokens by themselves."""
         layers = self.blocks_of(model)
-        self.in_one_stream(layers, model)
+        super().check(model)
         for layer in layers:
             why = "tells places apart itself" if layer.window or rotary(model) else ""
             x_BND = layer.query_HdD.new_zeros(2, 1 if why else math.prod(token_grid(model)), layer.query_HdD.shape[-1])
