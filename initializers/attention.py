@@ -300,15 +300,13 @@ def evaluated(model: nn.Module, hooks: Sequence[RemovableHandle] = ()) -> Iterat
 
     A forward pass may replace a buffer, as ConViT's does with the offsets of its tokens.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    buffers = [(module._buffers, dict(module._buffers)) for module in model.modules() if module._buffers]
+    held = [(module, module.training, dict(module._buffers)) for module in model.modules()]
     try:
         model.eval()
         yield
     finally:
         for hook in hooks:
             hook.remove()
-        for module, mode in modes:
+        for module, mode, buffers in held:
             module.training = mode
-        for home, held in buffers:
-            home.update(held)
+            module._buffers.update(buffers)
