@@ -59,11 +59,11 @@ def apply_in_turn(
         seconds += time.perf_counter() - start
         model.float()  # a plug-in may have replaced a parameter by one of another type
         after = fingerprints(model)
-        shapes = [{(name, shape) for name, (shape, _) in values.items()} for values in (before, after)]
-        if shapes[0] != shapes[1]:
+        old, new = ({(name, shape) for name, (shape, _) in values.items()} for values in (before, after))
+        if replaced := old ^ new:
             raise VitinitError(
-                f"{initializer.described} adds, removes or replaces {min(shapes[0] ^ shapes[1])[0]!r}: a method sets "
-                "values of parameters and buffers in place, as by weight.copy_(values)"
+                f"{initializer.described} adds, removes or replaces {min(replaced)[0]!r}: a method sets values of "
+                "parameters and buffers in place, as by weight.copy_(values)"
             )
         changed.append(changed_by(initializer, model, before, after))
         before = after
@@ -116,7 +116,7 @@ def initialize_run(
         VitinitError: the method does not fit the model, or changed a parameter outside its `touches`, or left a
             value that is not finite.
     """
-    initializers = [initializer for initializer in (base, method) if initializer is not None]
+    initializers = [base, method] if method else [base]
     with scratch(model) as copied:
         _, aim, seconds = apply_in_turn(copied, initializers, stream, job or Job())
         write(model, copied)
