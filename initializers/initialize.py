@@ -188,10 +188,9 @@ def initialize(
         )
         weights = [change.name for change in changes if re.search(r"weight$|\blora_\w+$", change.name)]
         heads = {f"{name}.weight" for name in classifiers(copied)}
-        ends = [name for name in weights if name not in heads and _zeros(own[name])]
         if frozen := [name for name in weights if not own[name].requires_grad]:
             remarks.append(f"frozen weights (requires_grad is False) were set, too: {', '.join(frozen)}")
-        if zeros := [name for name in ends if _zeros(after[name]) < _zeros(own[name])]:
+        if zeros := [name for name in weights if name not in heads and _zeros(after[name]) < _zeros(own[name])]:
             remarks.append(f"weights that began at 0, as at the end of branches, are no longer: {', '.join(zeros)}")
         queries_and_keys = {name for layer in survey(copied).layers for name in layer.names_of("query", "key")}
         # matrices of zeros learn, as at the end of branches
