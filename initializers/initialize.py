@@ -273,9 +273,9 @@ def _tower(module: nn.Module) -> bool:
 
 def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initializer:
     """Return the instance that is asked for, of any kind without one."""
-    if isinstance(asked, Initializer) and not params and kind in (None, asked.kind):
-        return asked
     if isinstance(asked, Initializer):
+        if not params and kind in (None, asked.kind):
+            return asked
         asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
     elif isinstance(asked, str):
         asked = {"name": asked}
