@@ -249,11 +249,12 @@ class WholeModel(Initializer):
             if rule == "position" and not parameter.requires_grad
         ]
         alone = [layer.name for layer in survey(model).layers if not (layer.mlp or self.every_linear_alike)]
-        remarks = {
-            f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}": fixed,
-            f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other": alone,
-        }
-        return [remark for remark, found in remarks.items() if found] + set_alike(model)
+        remarks = []
+        if fixed:
+            remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
+        if alone:
+            remarks.append(f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other")
+        return remarks + set_alike(model)
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
