@@ -236,8 +236,11 @@ def family(model: nn.Module) -> Family | None:
         VitinitError: it holds several.
     """
     nested = families(model)
-    paths = {known.path for known in nested}
-    known = [outer for outer in nested if not any(path.startswith(outer.inside) for path in paths - {outer.path})]
+    known = [
+        outer
+        for outer in nested
+        if not any(inner.path.startswith(outer.inside) for inner in nested if inner is not outer)
+    ]
     if len(known) > 1:
         names = " and ".join(repr(family.path) for family in known[:2])
         raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
