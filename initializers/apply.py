@@ -9,13 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from vitinit.initializers.adapter import TokenGrid
-from vitinit.initializers.attention import (
-    attention_layers,
-    evaluated,
-    position_embedding,
-    seen_grids,
-    survey,
-)
+from vitinit.initializers.attention import attention_layers, evaluated, position_embedding, seen_grids, survey
 from vitinit.initializers.diagnostics import attention_input
 from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by

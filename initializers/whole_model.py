@@ -299,11 +299,7 @@ class WholeModel(Initializer):
                 self.fill([*map(layer.weight, qkv)], [*map(layer.bias, qkv)], Place("qkv", 3, layer.heads), generator)
 
     def fill(
-        self,
-        weights: Sequence[Tensor],
-        biases: Sequence[Tensor | None],
-        place: Place,
-        generator: Generator,
+        self, weights: Sequence[Tensor], biases: Sequence[Tensor | None], place: Place, generator: Generator
     ) -> None:
         """Set weights as the rows of one, matrix by matrix, then their biases likewise.
 

@@ -28,13 +28,7 @@ class ConvitGpsa(Initializer):
     """
 
     name = "convit_gpsa"
-    touches = (
-        "*.v.weight",
-        "*.pos_proj.weight",
-        "*.pos_proj.bias",
-        "*.gating_param",
-        "*cls_token",
-    )
+    touches = ("*.v.weight", "*.pos_proj.weight", "*.pos_proj.bias", "*.gating_param", "*cls_token")
 
     locality_strength: PositiveFloat = 1.0
     """alpha: how sharply the positional attention peaks."""
