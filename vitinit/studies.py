@@ -200,8 +200,8 @@ def run(
     if sweep:
         block["sweep"] = {field: values if _several(values) else [values] for field, values in sweep.items()}
     pairs = contrasts if _several(contrasts) and not any(isinstance(row, str) for row in contrasts) else [contrasts]
-    registered = {"contrasts": pairs, **({"analysis": analysis} if analysis else {})}
-    content = _plain({"rows": rows, **registered, "blocks": [block]})
+    registered = {"analysis": analysis} if analysis else {}
+    content = _plain({"rows": rows, "contrasts": pairs, **registered, "blocks": [block]})
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
