@@ -74,9 +74,10 @@ class Procedural(Initializer):
 
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Train the blocks."""
-        blocks = nn.ModuleList([layer.block for layer in attention_layers(model) if layer.block])
+        layers = attention_layers(model)
+        blocks = nn.ModuleList([layer.block for layer in layers if layer.block])
         tokens = math.prod(token_grid(model))
-        width = attention_layers(model)[0].query_HdD.shape[-1]
+        width = layers[0].query_HdD.shape[-1]
         generator = Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
         strings_SN = brackets(self.strings, tokens, self.kinds, self.open, generator)
         trained = deepcopy(blocks)
