@@ -43,9 +43,11 @@ MEANT: WeakKeyDictionary[nn.Module, dict[str, Meant]] = WeakKeyDictionary()
 
 def still_meant(model: nn.Module) -> dict[str, Meant]:
     """Return the marks of tensors that are as `initialize` left them."""
-    tensors, marks = named_tensors(model), MEANT.get(model, {})
+    tensors = named_tensors(model)
     return {
-        name: marks[name] for name in marks.keys() & tensors if fingerprint(tensors[name]) == marks[name].fingerprint
+        name: mark
+        for name, mark in MEANT.get(model, {}).items()
+        if name in tensors and fingerprint(tensors[name]) == mark.fingerprint
     }
 
 
