@@ -162,7 +162,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         warnings += on_attention
         _stand_in(copied)
         again = _run(_of_batch_statistics(copied), images_BCHW)
-        if len(again) > 1 and torch.allclose(again, again[:1].expand_as(again), rtol=ROUNDING):
+        if len(again) > 1 and torch.allclose(again, again[:1], rtol=ROUNDING):
             warnings.append(("output-alike", "output", "it is the same for all images"))
         if again.requires_grad:
             F.cross_entropy(again, labels_B).backward()
