@@ -184,8 +184,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
 
 def _drawn_images(model: nn.Module, size: int | None) -> Tensor:
     """Random images, coarse and fine, from -1 to 1, of the size that the model names."""
-    first = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
-    channels = first.in_channels if first else 3
+    channels = next((module.in_channels for module in model.modules() if isinstance(module, nn.Conv2d)), 3)
     named = (getattr(module, name, None) for module in model.modules() for name in ("img_size", "image_size"))
     side = size or next(filter(None, named), SIDE)
     height, width = side if isinstance(side, tuple | list) else (side, side)
