@@ -117,7 +117,7 @@ def classifiers(model: nn.Module) -> set[str]:
     homes = [family.inside for family in families(model)[::-1]]
     last: dict[str, str] = {}
     for name, module in model.named_modules():
-        home = next((path for path in homes if name.startswith(path)), "")
+        home = next(filter(name.startswith, homes), "")
         head = HEAD.match(name.removeprefix(home))
         if head and isinstance(module, nn.Linear):
             last[home + head[0]] = name
