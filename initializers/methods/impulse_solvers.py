@@ -79,7 +79,7 @@ class Gradient(Parameters):
         attention_XNN = pseudo_ND.new_empty(heads_X, tokens, tokens)
         for step in range(self.steps):
             if step % self.renormalize_every == 0:
-                query_DLHd, key_DLHd = value_D2LHd[:, 0], value_D2LHd[:, 1]
+                query_DLHd, key_DLHd = value_D2LHd.unbind(1)
                 query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
                 key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
                 job.progress(step, self.steps)
@@ -209,8 +209,7 @@ class Rotation(Parameters):
             )
             solved = torch.cholesky_solve(pseudo.T @ codes, torch.linalg.cholesky(gram_DD))
             weights_OdD = solved.T.reshape(len(distinct), features, width)
-            key_dD = weights_OdD[key_index]
-            temperature = self.temperature or features / 3 / float(key_dD.norm()) ** 2
+            temperature = self.temperature or features / 3 / float(weights_OdD[key_index].norm()) ** 2
             weights_OdD = (math.sqrt(temperature) * weights_OdD).to(problem.pseudo_ND)
         query_LHdD = weights_OdD[query_index_LH]
         return query_LHdD, weights_OdD[key_index].expand_as(query_LHdD)
