@@ -145,9 +145,8 @@ def explain(error: ValidationError, where: str, model: type[BaseModel] | None = 
     for item in error.errors(include_url=False):
         error_type, loc = item["type"], item["loc"]
         message = WORDS.get(error_type, item["msg"].removeprefix("Value error, "))
-        given = (
-            "" if error_type == "missing" or isinstance(item["input"], dict) else f" (given: {brief(item['input'])})"
-        )
+        shown = error_type != "missing" and not isinstance(item["input"], dict)
+        given = f" (given: {brief(item['input'])})" if shown else ""
         if error_type == "extra_forbidden" and (known := _fields_at(model, loc[:-1])):
             message, given, loc = str(unknown_name("field", str(loc[-1]), known)), "", loc[:-1]
         elif error_type == "invalid_key":
