@@ -15,7 +15,7 @@ from vitinit.initializers.apply import apply_in_turn, on_pseudo_input, remarks_o
 from vitinit.initializers.attention import evaluated, survey
 from vitinit.initializers.check import constant
 from vitinit.initializers.errors import VitinitError, brief
-from vitinit.initializers.registry import Initializer, Job, Kind, build_named
+from vitinit.initializers.registry import Initializer, Job, Kind, build_named, check_class
 from vitinit.initializers.streams import stream
 from vitinit.initializers.transaction import (
     MEANT,
@@ -275,6 +275,7 @@ def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initiali
     """Return the instance that is asked for, of any kind without one."""
     if isinstance(asked, Initializer):
         if not params and kind in (None, asked.kind):
+            check_class(type(asked))
             return asked
         asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
     elif isinstance(asked, str):

@@ -227,7 +227,8 @@ def changed_by(
     return changed
 
 
-def _check(cls: type[Initializer], where: str) -> None:
+def check_class(cls: type[Initializer], where: str = "") -> None:
+    """Refuse a class that lacks what every initialiser says of itself."""
     missing = sorted({"name"} - {*dir(cls)} | cls.__abstractmethods__)
     if not (cls.touches or cls.sets):
         missing.append("touches or sets")
@@ -247,7 +248,7 @@ REGISTRY: Registry[type[Initializer]] = Registry(
     group=INITIALIZERS,
     wanted="an Initializer class",
     accepts=concrete(Initializer),
-    check=_check,
+    check=check_class,
 )
 AnyInitializer = TypeVar("AnyInitializer", bound=type[Initializer])
 

@@ -168,7 +168,7 @@ def _follow_rank_0(cell: Cell, setting: Setting, stop: Stop, world: World) -> En
     if end == BEGIN:
         try:
             train_to_end(cell, setting, stop, world)
-        except (Stopped, Diverged, Failed, BrokenDevice):
+        except (Stopped, Diverged, Failed, BrokenDevice, Refused):
             pass  # rank 0 has raised the same
         except Exception as error:
             _end_process(cell, setting, error, world)
