@@ -5,7 +5,6 @@ the best mean of the metric on validation images after the last epoch; of equal 
 which a row diverged at any seed is out of that row's choice. It is the same for every row.
 """
 
-import sys
 from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
@@ -142,4 +141,4 @@ def run(
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

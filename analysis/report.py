@@ -6,7 +6,6 @@ bytes.
 """
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -127,4 +126,4 @@ def _inline(text: str) -> Markup:
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

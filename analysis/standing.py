@@ -5,7 +5,6 @@ look is taken once, and no answer changes afterwards.
 """
 
 import itertools
-import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -150,4 +149,4 @@ def run(
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

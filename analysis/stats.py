@@ -14,8 +14,6 @@ Why not `scipy.stats`: `permutation_test` gives the same p, at 13 pairs in 270 m
 equal to ten digits, and its import takes longer than a table does. `scipy.special` has what both are made of.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias

@@ -1,9 +1,5 @@
 """Draw attention, gates and representations over epochs as PDF and PNG: `python -m analysis.curves`."""
 
-from __future__ import annotations
-
-import sys
-
 from vitinit.analysis import command
 from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.drawing import command_of
@@ -12,4 +8,4 @@ run = command_of(CURVES, "Draw attention, gates and representations over epochs 
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

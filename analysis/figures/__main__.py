@@ -1,9 +1,5 @@
 """Draw figures of records as PDF and PNG: `python -m analysis.figures`."""
 
-from __future__ import annotations
-
-import sys
-
 from vitinit.analysis import command
 from vitinit.analysis.figures.drawing import command_of
 from vitinit.analysis.figures.registry import FIGURES
@@ -12,4 +8,4 @@ run = command_of(FIGURES, "Draw figures of records as PDF and PNG.")
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

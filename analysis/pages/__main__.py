@@ -6,9 +6,6 @@ template `NAME.md.j2` beside the studies becomes `NAME.md`, a page over several 
 are drawn, too. The same records give the same bytes.
 """
 
-from __future__ import annotations
-
-import sys
 from typing import Annotated
 
 import typer
@@ -65,4 +62,4 @@ def run(
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

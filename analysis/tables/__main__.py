@@ -1,8 +1,5 @@
 """Tables from records: `python -m analysis.tables` writes all tables, and prints the main table of each study."""
 
-from __future__ import annotations
-
-import sys
 from typing import Annotated
 
 import typer
@@ -85,4 +82,4 @@ def run(
 main = command.main_of(run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

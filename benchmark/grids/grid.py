@@ -1,7 +1,5 @@
 """Grids: a YAML file of (datasets x rows x seeds) blocks becomes a list of fully resolved runs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math
