@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Any
 
 import pandas as pd
 
@@ -119,8 +118,7 @@ class Comparison(stats.Estimate):
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
 
     def __neg__(self) -> Comparison:
-        turned: Any = {"by_seed": -self.by_seed, "mean": -self.mean}
-        return replace(self, name=f"−({self.name})", **turned)
+        return replace(self, name=f"−({self.name})", by_seed=-self.by_seed, mean=-self.mean)
 
     def _ends(self) -> str:
         return f"95 % CI {number(self.low, self.digits)} to {number(self.high, self.digits)}"
@@ -171,9 +169,9 @@ def compare(
                 comparison = -comparison if comparison and known.weights == turned else comparison
                 return comparison and replace(comparison, name=contrast.name)
     d = _differences(study, contrast, column, epoch)
-    if d is not None and seeds is not None:
+    if seeds is not None:
         d = d[d.index.isin(list(seeds))]
-    return None if d is None or not len(d) else unnamed(contrast.name, d)
+    return unnamed(contrast.name, d) if len(d) else None
 
 
 def unnamed(name: str, by_seed: pd.Series[float], digits: int = 2) -> Comparison:
@@ -205,10 +203,13 @@ def named(study: Study) -> dict[Key, Comparison]:
         contrasts = [contrast for contrast in study.contrasts if contrast.family == family]
         for contrast, column in product(contrasts, columns):
             d = _differences(study, contrast, column)
-            if d is not None:
+            if len(d):
                 comparison = replace(unnamed(contrast.name, d), test=test, family=family)
-                noise = _pooled(study, contrast, column) if pooled else {}
-                tested[contrast.name, column] = replace(comparison, **noise)
+                if pooled:
+                    rows = {row: values for (row, place), values in values_by_seed(study).items() if place == column}
+                    std, df = stats.pooled(pd.DataFrame(rows))
+                    comparison = replace(comparison, std=std * math.hypot(*contrast.weights.values()), df=df)
+                tested[contrast.name, column] = comparison
             elif not any((row, column) in skipped for row in contrast.weights):
                 missing += 1
         p = _corrected(test, tested.values(), missing)
@@ -229,22 +230,12 @@ def _corrected(test: str | None, comparisons: Collection[Comparison], missing: i
     return stats.holm(p + [1.0] * missing)
 
 
-def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float] | None:
-    """Return the weighted sum of rows at the seeds that all have; None without one."""
+def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float]:
+    """Return the weighted sum of rows at the seeds that all have."""
     values, sign = values_by_seed(study, epoch), -1 if column in study.lower_is_better else 1
-    if any((row, column) not in values for row in contrast.weights):
-        return None
-    total = sum(sign * weight * values[row, column] for row, weight in contrast.weights.items())
-    d: pd.Series[float] = total.dropna().sort_index()  # type: ignore[union-attr]
-    return d if len(d) else None
-
-
-def _pooled(study: Study, contrast: Contrast, column: str) -> dict[str, Any]:
-    """Return the standard deviation of a contrast by the noise of all rows, and its degrees of freedom."""
-
-    values = {row: scores for (row, place), scores in values_by_seed(study).items() if place == column}
-    std, df = stats.pooled(pd.DataFrame(values))
-    return {"std": std * math.hypot(*contrast.weights.values()), "df": df}
+    empty: pd.Series[float] = pd.Series(dtype=float)
+    weighted = [sign * weight * values.get((row, column), empty) for row, weight in contrast.weights.items()]
+    return sum(weighted[1:], weighted[0]).dropna().sort_index()
 
 
 def written(mean: float, low: float, high: float, digits: int = 2) -> str:
