@@ -92,5 +92,5 @@ def at_look(comparison: looks.Comparison) -> str:
 
 
 def _seconds(study: Study, row: str) -> float | None:
-    seconds = [run.init.seconds for run in study.cells.get((study.columns[0], row), ()) if run.init]
+    seconds = [run.init.seconds for run in study.cells.get((study.columns[0], row), ())]
     return median_high(seconds) if seconds else None

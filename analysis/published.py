@@ -187,8 +187,13 @@ def numbers(publication: Publication, table: str) -> list[Published]:
 @cache
 def _comparable() -> list[Published]:
     """Return the numbers that a run of ours could stand beside."""
-    every = [number for paper in papers() for name in paper.tables for number in numbers(paper, name)]
-    return [number for number in every if number.cell.unit == "top1" and number.setting.initialization]
+    return [
+        number
+        for paper in papers()
+        for name in paper.tables
+        for number in numbers(paper, name)
+        if number.cell.unit == "top1" and number.setting.initialization
+    ]
 
 
 @cache

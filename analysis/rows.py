@@ -26,8 +26,9 @@ def baselines_of(study: Study) -> dict[str, str]:
         return {row: study.baseline for row in study.rows if row != study.baseline}
     bases, plain = own_bases(study), plain_rows(study)
     for row in plain:
-        first = next(other for other in plain if other == row or _alike(study, row, other, "model", "recipe"))
-        bases |= {row: first} if first != row else {}
+        first = next(other for other in plain if _alike(study, row, other, "model", "recipe"))
+        if first != row:
+            bases[row] = first
     return bases
 
 
@@ -45,10 +46,11 @@ def plain_rows(study: Study) -> list[str]:
 def _alike(study: Study, row: str, other: str, *fields: str) -> bool:
     """Return True if two rows have columns in common, and equal fields of their specs in all of these."""
     places = [place for place in study.columns if {(row, place), (other, place)} <= study.examples.keys()]
-    settings = [
-        [getattr(study.examples[label, place], name) for place in places for name in fields] for label in (row, other)
-    ]
-    return bool(places) and settings[0] == settings[1]
+    return bool(places) and all(
+        getattr(study.examples[row, place], name) == getattr(study.examples[other, place], name)
+        for place in places
+        for name in fields
+    )
 
 
 @lru_cache(maxsize=64)
@@ -86,8 +88,10 @@ def placebos(study: Study) -> dict[str, tuple[str, str]]:
     for row, method in methods.items():
         if method.name == "placebo":
             method_of = InitializerSpec.model_validate(method.params["of"])
-            others = [other for other in methods if methods[other] == method_of]
-            if others := [other for other in others if _alike(study, row, other, "base", "model")]:
+            others = [
+                other for other in methods if methods[other] == method_of and _alike(study, row, other, "base", "model")
+            ]
+            if others:
                 of.setdefault(row, (_nearest(study, row, others), method.params["keep"]))
     return of
 
