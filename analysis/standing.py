@@ -86,7 +86,7 @@ def standing(study: frame.Study, plan: Looks) -> Standing:
             difference = comparison.compare(study, pair, study.columns[0], seeds=seeds)
             assert difference, "every row has a run at these seeds"
             judged[name] = judge(difference, level, plan.worth, getattr(before, name, None))
-        plan = plan.model_copy(update={"taken": [*plan.taken, Look.model_validate({"n": target, **judged})]})
+        plan = plan.model_copy(update={"taken": [*plan.taken, Look(n=target, **judged)]})
     return Standing(rows[0], recorded, plan)
 
 

@@ -47,10 +47,7 @@ def run(
             style.save_png(grid, path)
         print(f"wrote {written} to {folder / (name or '')}")
         return
-    stale = []
-    for path, text in pages.items():
-        if not path.is_file() or path.read_bytes() != text.encode():
-            stale.append(path)
+    stale = [path for path, text in pages.items() if not path.is_file() or path.read_bytes() != text.encode()]
     stale += [path for path, grid in drawn.items() if not style.shows(path, grid)]
     if stale:
         raise VitinitError(

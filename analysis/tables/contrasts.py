@@ -45,7 +45,7 @@ def contrasts(asked: Asked) -> Table:
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {labels[name]: pair[1] for name, pair in study.pairs.items()}
-    explained = study.note("tested", named=named(study).values())
+    explained = study.note("tested", named=comparisons.values())
     of = subject(study, first_row=True)
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -43,7 +44,7 @@ def _filled(table: Table, ending: str, **values: Any) -> str:
         (row, [(text, (row, head) in table.bold) for head, text in zip(table.heads, texts, strict=True)])
         for row, *texts in table.texts.itertuples(name=None)
     ]
-    counts = [(label, labels.count(label)) for label in dict.fromkeys(labels) if any(labels)]
+    counts = list(Counter(labels).items()) if any(labels) else []
     values |= {"table": table, "lines": lines, "labels": counts, "parts": parts if any(parts) else ()}
     return template(f"table.{ending}.j2", **values)
 

@@ -51,9 +51,8 @@ def scaling(study: Study) -> tuple[str, list[Series]] | None:
     for axis, value_of in AXES.items():
         cells_by_x: dict[tuple[str, str, str], dict[float, list[Key]]] = defaultdict(lambda: defaultdict(list))
         for (column, row), (run, *_) in study.cells.items():
-            x, spec, place = value_of(run), run.spec, column
-            if axis == "training images":
-                place = spec.dataset.at_any_size
+            x, spec = value_of(run), run.spec
+            place = spec.dataset.at_any_size if axis == "training images" else column
             if x is not None:
                 method = spec.method.model_dump_json() if spec.method else ""
                 cells_by_x[place, spec.base.model_dump_json(), method][x].append((row, column))
@@ -66,15 +65,16 @@ def scaling(study: Study) -> tuple[str, list[Series]] | None:
         series = []
         for key, cells in whole.items():
             place, base, method = key
-            bases = [
+            bases = (
                 plain for plain in whole if plain[0] == place and not plain[2] and (not method or plain[1] == base)
-            ]
-            if bases:
-                others = {x: row for x, (row, _) in whole[bases[0]].items() if x in cells and bases[0] != key}
-                gains = {x: compare(study, (cells[x][0], row), cells[x][1]) for x, row in others.items()}
-                over = common_label(whole[bases[0]], axis) if bases[0] != key else ""
-                known = {x: gain for x, gain in gains.items() if gain}
-                series.append(Series(common_label(cells, axis), place, over, cells, others, known))
+            )
+            if first := next(bases, None):
+                others = {x: row for x, (row, _) in whole[first].items() if x in cells and first != key}
+                gains = {
+                    x: gain for x, row in others.items() if (gain := compare(study, (cells[x][0], row), cells[x][1]))
+                }
+                over = common_label(whole[first], axis) if first != key else ""
+                series.append(Series(common_label(cells, axis), place, over, cells, others, gains))
         if any(line.over for line in series):
             return axis, series
     return None
