@@ -58,14 +58,10 @@ def over_epochs(study: Study, name: str) -> dict[str, Panels]:
 
     quantity, uniform = QUANTITIES.get(name, {"title": name, "axis": ""}), UNIFORM.get(name)
     bounds = (0 if uniform else -math.inf, math.inf)
-    data = probes(study)[probes(study)["quantity"] == name].groupby(
-        ["column", "row", "seed", "epoch", "layer"], sort=False
-    )
+    data = probes(study).query("quantity == @name").groupby(["column", "row", "seed", "epoch", "layer"], sort=False)
     figures = {}
     for column, means in data["value"].mean().reset_index().groupby("column", sort=False):
-        runs = {
-            row: [run for run in study.cells[str(column), row] if run.probes] for row in dict.fromkeys(means["row"])
-        }
+        runs = {row: [run for run in study.cells[str(column), row] if run.probes] for row in means["row"].unique()}
         layers = sorted(set(means["layer"]))
         colours = {layer: colormaps["viridis"](place / (len(layers) + 1)) for place, layer in enumerate(layers, 1)}
         layout = {"hue": "layer", "label": "layer {}", "y": quantity["axis"]}
@@ -111,9 +107,7 @@ def gating(study: Study) -> dict[str, Panels]:
     A figure per ConViT and dataset, of the first seed.
     """
     figures = {}
-    for (column, row), gates in probes(study)[probes(study)["quantity"] == "gating"].groupby(
-        ["column", "row"], sort=False
-    ):
+    for (column, row), gates in probes(study).query("quantity == 'gating'").groupby(["column", "row"], sort=False):
         seed = gates["seed"].min()
         first = gates[gates["seed"] == seed].assign(head="head " + gates["head"].astype(str))
         grid = lines(first, "epoch", "value", "layer", palette(first["head"]), 1.9, 5, hue="head", y="gate")

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from vitinit.analysis.figures import style
 from vitinit.analysis.figures.registry import FIGURES
-from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, present
+from vitinit.analysis.figures.style import SD, Panels, file_part, finish, lines, palette, present, with_seeds
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import own_bases
 
@@ -25,7 +24,7 @@ def accuracy(study: Study) -> dict[str, Panels]:
     title = f"{study.score[:1].upper()}{study.score[1:]} over epochs"
     if len(data) and len(rows) <= MOST:
         grid = lines(data, "epoch", "score", "column", colours, 2.3, bounds=(0, 100), y=y, sharey=False)
-        return {"accuracy": finish(study, grid, title, SD, style.with_seeds(data, "row"))}
+        return {"accuracy": finish(study, grid, title, SD, with_seeds(data, "row"))}
     for column, runs in data.groupby("column", sort=False):
         grid = lines(runs, "epoch", "score", "row", colours, 1.5, 5, bounds=(0, 100), y=y)
         means = {str(row): line.groupby("epoch")["score"].mean() for row, line in runs.groupby("row")}
@@ -34,7 +33,7 @@ def accuracy(study: Study) -> dict[str, Panels]:
             axes.plot(*others.T, color="#cccccc", linewidth=0.7, zorder=1)
             if (base := bases.get(row)) in means:
                 axes.plot(means[base], color="black", linewidth=0.9, zorder=2)
-        titles = style.with_seeds(runs, "row")
+        titles = with_seeds(runs, "row")
         note = f"colour: the row of the title, {SD}; black: its own base; grey: all others"
         name = "accuracy" if data["column"].nunique() == 1 else f"accuracy-{file_part(str(column))}"
         figures[name] = finish(study, grid, f"{title}, {titles[str(column)]}", note)

@@ -39,11 +39,11 @@ def offsets(study: Study) -> dict[str, Panels]:
     high = max(data["attention"].max(), 1e-6)
     # Three decades at most, so that one vanishing entry does not flatten the rest.
     low = max(data["attention"].min() * 0.999, high * 1e-3)
-    framed = {
-        row: np.pad(heads.clip(low), ((0, 0), (0, 0), (1, 1)), constant_values=np.nan) for row, heads in maps.items()
+    height, frame = WIDTH / 3 / data["head"].max() + 0.4, ((0, 0), (1, 1))
+    beside = {
+        row: np.hstack([np.pad(head, frame, constant_values=np.nan) for head in heads.clip(low)])
+        for row, heads in maps.items()
     }
-    height = WIDTH / 3 / data["head"].max() + 0.4
-    beside = {row: np.hstack(list(heads)) for row, heads in framed.items()}
     grid = show(data, beside, height, 3 if len(maps) < 15 else 5, height, norm=LogNorm(low, high))
     note = "heads side by side; offset of the key from the query, which is in the middle; "
     note += f"{column}, seed {first.spec.seed}, mean over {first.init.images} images"

@@ -6,7 +6,6 @@ A figure, or a few that belong together, is one file of this folder; each functi
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from vitinit.analysis.command import blaming
 from vitinit.analysis.figures.style import Panels
@@ -45,10 +44,10 @@ class Drawings(Registry[Drawing]):
     def __init__(self, package: str) -> None:
         super().__init__("figure", (package,))
 
-    def add(self, name: str, why_none: str, **fields: Any) -> Callable[[Draw], Draw]:
+    def add(self, name: str, why_none: str, caption: str = "") -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""
 
-        return lambda draw: self.put(Drawing(name, why_none, draw, **fields)).draw
+        return lambda draw: self.put(Drawing(name, why_none, draw, caption)).draw
 
 
 FIGURES = Drawings("vitinit.analysis.figures")
