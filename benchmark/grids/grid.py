@@ -23,13 +23,11 @@ from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
 from vitinit.benchmark.models.build import without_values
-from vitinit.benchmark.models.registry import BaseModelSpec
 from vitinit.benchmark.optimizers import registry as optimizers
 from vitinit.benchmark.settings import column_names, columns
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec, InitializerSpec, Recipe, RunSpec, model_spec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import BrokenFile, VitinitError, unknown_name
-from vitinit.initializers.plugins import GROUPS
 
 HERE = Path(__file__).parents[1]
 PARTS = ("dataset", "model", "recipe")
@@ -80,12 +78,12 @@ def resolve(
 ) -> Grid:
     """Resolve every run of the content of a grid's file, which need not be written yet: see `load`."""
     where = f"grid file {path}" if path.is_file() else f"grid {path.stem!r}"
-    code = {part: _with_content(content[part], path.parent) for part in content.keys() & {"rows", "blocks"}}
+    code = {part: _with_content(content[part], path.parent) for part in ("rows", "blocks") if part in content}
     file = parsed(GridFile, {**content, **code}, where)
     if "pooled" in (file.analysis.interval, file.analysis.test) and path.stem not in POOLED:
         raise VitinitError(f"{where}: analysis: pooled is for {' and '.join(POOLED)} alone; write t")
-    for names_in_files in (datasets.names, models.families):
-        names_in_files()  # what is wrong with a file is not wrong with a block
+    datasets.names()  # what is wrong with a file is not wrong with a block
+    models.families()
     study = spelled(path.stem)
     first_cells = [first for number in range(len(file.blocks)) for first in _of_block(file, number, fixed or {}, path)]
     return Grid(study, file.title, _cells(first_cells, seeds, study), file)
@@ -308,7 +306,7 @@ def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, 
 
 
 @cache
-def misfit(model: BaseModelSpec, initializer_json: str) -> str:
+def misfit(model: models.BaseModelSpec, initializer_json: str) -> str:
     """Return why a base or method does not fit the model; empty where it does. Nothing is allocated or trained.
 
     It calls the model as tables do, by its family, and not by the class that the library has for several.
@@ -347,7 +345,7 @@ def kept_answer(find_out: Callable[..., Any], *given: Any) -> Any:
 @cache
 def _answers_folder() -> Path | None:
     """Return the folder of answers by this code and these libraries; None where installed packages add to it."""
-    if entry_points().groups & {*GROUPS}:
+    if entry_points().groups & {*plugins.GROUPS}:
         return None
     digest = sha256(f"{HERE} {sys.version} {version('torch')} {version('timm')}".encode())
     # what a fit depends on; what is recorded or read, and how, is not in it

@@ -137,8 +137,10 @@ class EpochRow(_Recorded):
 
     def value(self, metric: str) -> float | None:
         """Return a metric by its name; None where it was not measured."""
-        if metric in (AVERAGED + "loss", AVERAGED + self.metric):
-            return self.ema_loss if metric == AVERAGED + "loss" else self.ema_score
+        if metric == AVERAGED + "loss":
+            return self.ema_loss
+        if metric == AVERAGED + self.metric:
+            return self.ema_score
         if metric not in ("loss", self.field):
             return self.metrics.get(metric)
         values: list[float | None] = [getattr(self, f"{split}_{metric}") for split in ("test", "val")]
@@ -353,8 +355,8 @@ class RunRecord(_Outcome):
         Raises:
             VitinitError: it does not hold this metric after its last epoch.
         """
-        averaged = AVERAGED + self.last.metric
-        metric = averaged if metric == "ema_score" else metric
+        if metric == "ema_score":
+            metric = AVERAGED + self.last.metric
         if self.last.value(metric) is None:
             held = ", ".join([self.last.field, *self.last.metrics])
             raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
