@@ -75,7 +75,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
     """
     study.require_runs()
     begun: list[RunRecord | FailureRecord] = [*study.contents.done.values(), *study.contents.failed.values()]
-    specs = {row: [run.spec for run in begun if run.row == row] for row in study.rows}
+    specs = {row: row_specs for row in study.rows if (row_specs := [run.spec for run in begun if run.row == row])}
     if any(run.spec.dataset.evaluate_on != "val" for run in begun):
         raise VitinitError(
             f"study {study.name!r} is evaluated on test images, and nothing is chosen on them: a tuning grid has "
@@ -102,7 +102,7 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         outcomes[run.row, value, run.spec.seed] = run.score if isinstance(run, RunRecord) else run.error
     tried = sorted({value for _, value, _ in outcomes}, key=order)
     choices, sign, seeds = [], 1 if study.lower_is_better else -1, sorted({seed for *_, seed in outcomes})
-    for row in (row for row, row_specs in specs.items() if row_specs):
+    for row in specs:
         candidates, diverged = [], []
         for value in tried:
             scores = {seed: outcomes.get((row, value, seed), "no record") for seed in seeds}

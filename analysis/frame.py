@@ -115,9 +115,9 @@ class Study:
         """
         metrics = {}
         for column, names in self.runs.groupby("column", sort=False)["metric"].unique().items():
-            metrics[str(column)] = " and by ".join(names)
             if len(names) > 1:
-                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {metrics[str(column)]}")
+                raise VitinitError(f"study {self.name!r}: runs on {column} are measured by {' and by '.join(names)}")
+            metrics[str(column)] = names[0]
         return metrics
 
     @property

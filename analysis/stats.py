@@ -64,12 +64,12 @@ class Estimate:
 
     @property
     def _half(self) -> float:
-        return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 and self.error else float("nan")
+        return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 and self.error else np.nan
 
     def t_test(self) -> float:
         """Return the two-sided p of a mean of 0, one test alone; NaN where all values are equal."""
         if not self.error:
-            return float("nan")
+            return np.nan
         return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
 
     def detects(self, level: float) -> float:
@@ -83,7 +83,7 @@ class Estimate:
 def student(values: Values) -> Estimate:
     """Estimate the mean of values by their own spread."""
     x = np.asarray(values, dtype=float)
-    std = round(float(x.std(ddof=1)), 12) if len(x) > 1 else float("nan")
+    std = round(float(x.std(ddof=1)), 12) if len(x) > 1 else np.nan
     return Estimate(n=len(x), mean=float(x.mean()), std=std, df=len(x) - 1)
 
 
@@ -103,7 +103,7 @@ def pooled(rows: pd.DataFrame) -> tuple[float, int]:
     seeds, columns = values.shape
     df = (seeds - 1) * (columns - 1)
     if df < 1:
-        return float("nan"), 0
+        return np.nan, 0
     residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
     return float(np.sqrt((residuals**2).sum() / df)), df
 
@@ -116,7 +116,7 @@ def sign_flip_p(values: Values) -> float:
     differences = np.asarray(values, dtype=float)
     n, observed = len(differences), abs(float(differences.sum()))
     if not 1 < n <= MOST_PAIRS:
-        return float("nan")
+        return np.nan
     at_least = observed - _ROUNDING * float(np.abs(differences).sum())
     left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))
     as_large = (len(right) - np.searchsorted(right, at_least - left)).sum()
@@ -138,7 +138,7 @@ def sign_flips_detect(values: Values, level: float) -> float:
     """
     n = len(values)
     if n < 2 or level < 2 / 2.0**n:
-        return float("inf")
+        return np.inf
     if level < 4 / 2.0**n:
         return float(ndtri(POWER ** (1 / n)) * np.std(values, ddof=1))
     return student(values).detects(level)

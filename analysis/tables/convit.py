@@ -78,11 +78,10 @@ def switches(asked: Asked) -> Table:
     published, cells = published_numbers(study), dict[Key, TableCell]()
     for row in study.rows:
         spec = study.examples[row, None]
-        name, params = (spec.method.name, spec.method.params) if spec.method else ("", {})
-        if name == "placebo" and params["of"]["name"] == METHOD:
+        method, gated = spec.method, spec.model.gated_layers > 0
+        if method and method.name == "placebo" and method.params["of"]["name"] == METHOD:
             continue
-        gated = spec.model.gated_layers > 0
-        params = params if name == METHOD else {"conv_init": False}
+        params = method.params if method and method.name == METHOD else {"conv_init": False}
         for label, parameter in PARAMETERS.items():
             cells[row, label] = TableCell(switch=gated and bool(params.get(parameter, True)))
         cells[row, "use GPSA"] = TableCell(switch=gated)
