@@ -59,7 +59,7 @@ class Contrast(Frozen):
         """Rows of a plain difference, the first minus the second; None for any other contrast."""
         if sorted(self.weights.values()) != [-1.0, 1.0]:
             return None
-        first, second = sorted(self.weights, key=lambda row: -self.weights[row])
+        second, first = sorted(self.weights, key=self.weights.__getitem__)
         return first, second
 
 

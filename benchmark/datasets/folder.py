@@ -62,11 +62,11 @@ def both(root: Path) -> tuple[Listed, Listed, tuple[str, ...]]:
     """
     folder = root / "train" if (root / "train").is_dir() else root
     (files, labels), classes = _listed(folder)
-    if folder == root and all(name.lower().startswith(("train", "test", "val")) for name in classes):
-        raise VitinitError(
-            f"{root}: {', '.join(classes)} would be its classes; splits are called train, and test or val"
-        )
     if folder == root:
+        if all(name.lower().startswith(("train", "test", "val")) for name in classes):
+            raise VitinitError(
+                f"{root}: {', '.join(classes)} would be its classes; splits are called train, and test or val"
+            )
         first, second = ((files[numbers], labels[numbers]) for numbers in a_fifth(labels, classes))
         return first, second, classes
     name = next((name for name in ("test", "val") if (root / name).is_dir()), None)

@@ -372,10 +372,9 @@ def stratified(labels: np.ndarray, size: int, classes: int, draw: int = 0) -> np
 
 def duplicates(trained: list[tuple[int, int]], held_out: list[tuple[int, int]]) -> list[str]:
     """Return lines on images that are there more than once; each is given as a hash of its content, and its label."""
-    contents = {content for content, _ in trained}
+    contents, labelled = dict(trained), {*trained, *held_out}
     shared = len([content for content, _ in held_out if content in contents])
-    labelled = {*trained, *held_out}
-    twice = len(labelled) - len({content for content, _ in labelled})
+    twice = len(labelled) - len(dict(labelled))
     lines = [f"{shared} of the {len(held_out)} held-out images are trained on, too"] if shared else []
     return [*lines, f"{count(twice, 'image')} under two labels"] if twice else lines
 
