@@ -6,4 +6,4 @@ One, or a few that belong together, is one file of this folder; each function th
 
 from vitinit.analysis.figures.registry import Drawings
 
-CURVES = Drawings("vitinit.analysis.curves")
+CURVES = Drawings("figure", ("vitinit.analysis.curves",))

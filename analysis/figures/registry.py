@@ -41,13 +41,10 @@ class Drawing:
 class Drawings(Registry[Drawing]):
     """Registry of the figures that the files of one folder draw."""
 
-    def __init__(self, package: str) -> None:
-        super().__init__("figure", (package,))
-
     def add(self, name: str, why_none: str, caption: str = "") -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""
 
         return lambda draw: self.put(Drawing(name, why_none, draw, caption)).draw
 
 
-FIGURES = Drawings("vitinit.analysis.figures")
+FIGURES = Drawings("figure", ("vitinit.analysis.figures",))

@@ -57,7 +57,7 @@ def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     line = "theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"
     with pytest.raises(VitinitError, match=f"^{line}$"):
-        Drawings("theirs").entries()
+        Drawings("figure", ("theirs",)).entries()
 
 
 # --- output ---
