@@ -41,9 +41,7 @@ class Standing:
         return template("verdict.txt.j2", standing=self, last=self.last, target=self.looks.target).strip()
 
 
-def judge(
-    difference: comparison.Comparison, level: float, worth: float, earlier: Comparison | None = None
-) -> Comparison:
+def judge(difference: comparison.Comparison, level: float, worth: float, earlier: Comparison | None) -> Comparison:
     """Judge one difference at a look: a gain or loss that was shown stays so, and so does an excluded gain.
 
     Args:

@@ -48,15 +48,17 @@ def accuracy(asked: Asked) -> Table:
 
 def _best(study: Study, column: str) -> list[str]:
     """Return the best of the rows with three seeds, and those without a detectable difference from it."""
-    values = values_by_seed(study)
     means = {
         row: float(scores.mean())
-        for (row, place), scores in values.items()
+        for (row, place), scores in values_by_seed(study).items()
         if place == column and len(scores) >= LEAST_PAIRS
     }
     if len(means) < 2:
         return []
     top = (min if column in study.lower_is_better else max)(means, key=means.__getitem__)
-    differences = {row: compare(study, (row, top), column) for row in means if row != top}
-    equal = [row for row in means if means[row] == means[top]]
-    return equal + [row for row, difference in differences.items() if difference and difference.verdict == "undetected"]
+    return [
+        row
+        for row, mean in means.items()
+        if mean == means[top]
+        or ((difference := compare(study, (row, top), column)) and difference.verdict == "undetected")
+    ]

@@ -34,14 +34,14 @@ def contrasts(asked: Asked) -> Table:
     comparisons = named(study)
     cells, shown, labels = {}, {}, {}
     for contrast in study.contrasts:
-        labels[contrast.name] = contrast.name + ("" if contrast.family == MAIN else f" ({contrast.family})")
+        label = labels[contrast.name] = contrast.name + ("" if contrast.family == MAIN else f" ({contrast.family})")
         first, _ = study.pairs.get(contrast.name, ("", ""))
         for column in study.columns:
             comparison = comparisons.get((contrast.name, column))
             cell = TableCell(values.get((first, column)), comparison)
-            cells[labels[contrast.name], column] = cell
+            cells[label, column] = cell
             if comparison:
-                shown[labels[contrast.name] + f", {column}" * (len(study.columns) > 1), ""] = cell
+                shown[label + f", {column}" * (len(study.columns) > 1), ""] = cell
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {labels[name]: pair[1] for name, pair in study.pairs.items()}
