@@ -17,7 +17,7 @@ def current(owner: str, fields: Mapping[str, Any], known: Collection[str] = ()) 
         fields: by name, those of an initialiser inside this one (`of`) too.
         known: fields that stay.
     """
-    old = {**TABLE["came"].get(owner, {}), **TABLE["gone"].get(owner, {})}
+    old = TABLE["came"].get(owner, {}) | TABLE["gone"].get(owner, {})
     rest = {name: value for name, value in fields.items() if name in known or name not in old or value != old[name]}
     if isinstance(of := rest.get("of"), dict):
         rest["of"] = current(f"initializer.{of.get('name')}", of)

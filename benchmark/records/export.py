@@ -70,7 +70,9 @@ def _row(outcome: Outcome) -> Row:
     if isinstance(outcome, RunRecord):
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}
-        row |= ({} if outcome.last.ema_score is None else {"ema_score": outcome.last.ema_score}) | outcome.last.metrics
+        if outcome.last.ema_score is not None:
+            row["ema_score"] = outcome.last.ema_score
+        row |= outcome.last.metrics
     elif isinstance(outcome, SkipRecord):
         row["reason"] = outcome.reason
     else:
