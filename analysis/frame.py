@@ -152,7 +152,6 @@ class Study:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """One row per finished run, in the order of the table."""
-
         lines = [
             {
                 **{name: attrgetter(path)(run) for name, path in COLUMNS["runs"].items()},
@@ -175,7 +174,6 @@ class Study:
     @cached_property
     def epochs(self) -> pd.DataFrame:
         """One row per finished run and epoch after which it was evaluated."""
-
         lines = [
             (run.run_id, row, column, run.spec.seed, epoch, score)
             for (column, row), runs in self.cells.items()

@@ -87,7 +87,6 @@ def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:
 @lru_cache(maxsize=4096)  # thousands of runs have a few settings between them
 def flat(setting: str) -> Fields:
     """Return each field of a JSON object as text, by its path as a grid has it: `recipe.optimizer.momentum`."""
-
     run = json.loads(setting)
     steps = [[step["name"], *(f"{key} {value}" for key, value in step["params"].items())]
              for step in run["recipe"]["augment"]]  # fmt: skip

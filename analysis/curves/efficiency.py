@@ -21,7 +21,6 @@ def sample_efficiency(study: Study) -> dict[str, Panels]:
 
     Gains are by seed: the score over the base's of the same seed and size, minus 1.
     """
-
     figures = {}
     for dataset, runs in study.runs.groupby("dataset", sort=False):
         images, lines = dict(zip(runs["column"], runs["train_images"], strict=True)), []

@@ -19,7 +19,6 @@ from vitinit.analysis.frame import Study
 )
 def initializers(study: Study) -> dict[str, Panels]:
     """Draw CKA between rows after training: a figure per dataset, a map per layer, on one colour scale."""
-
     figures = {}
     for column, runs in kept(study).items():
         if len(runs) < 2:

@@ -22,7 +22,6 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
 
     `row` and `over` are the first and the last row by weight.
     """
-
     lines = []
     for column in study.columns:
         for label, contrast in contrasts.items():

@@ -43,7 +43,6 @@ class Drawings(Registry[Drawing]):
 
     def add(self, name: str, why_none: str, caption: str = "") -> Callable[[Draw], Draw]:
         """Register a function that draws figures: see the fields of `Drawing`."""
-
         return lambda draw: self.put(Drawing(name, why_none, draw, caption)).draw
 
 

@@ -41,7 +41,6 @@ def over_numbers(
 )
 def gains_over_axis(study: Study) -> dict[str, Panels]:
     """Draw the gain by seed over the axis: a panel per dataset, a line per initialisation."""
-
     if not (axis_and_series := scaling(study)):
         return {}
     axis, series = axis_and_series

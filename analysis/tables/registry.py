@@ -40,7 +40,6 @@ class Tables(Registry[Kind]):
             allowed: Whether the records of a study with a finished run allow it.
             place: Among the tables of a study: the lowest comes first.
         """
-
         return lambda compute: self.put(Kind(ending, place, allowed, compute)).compute
 
 

@@ -32,7 +32,6 @@ CELL = 6
 SCENES, POOL, ROUNDS = 16000, 65536, 20
 """Scenes drawn together, paths they choose from, and rounds, in each of which a scene tries eight paths."""
 
-
 LENGTH = 17
 """Pixels of a path, gaps included. 2 more than a multiple of `DASH`: two pixels at both ends, so that dots hide as many
 wherever they are."""

@@ -43,7 +43,6 @@ Seeds = Annotated[
     list[Seed], Field(min_length=1), BeforeValidator(seeds_of), AfterValidator(partial(once, noun="seed"))
 ]
 
-
 Named = Annotated[dict[str, Any], BeforeValidator(named)]
 
 

@@ -45,7 +45,6 @@ PerHead = list[list[NonNegativeFloat | None]]
 RESULTS = ["test_loss", "test_top1", "test_miou", "val_loss", "val_top1", "val_miou", "ema_loss", "ema_score"]
 """Fields of an epoch that are measured after it."""
 
-
 NOT_REPEATED: dict[str, Any] = {
     **dict.fromkeys(("written", "seconds", "sessions", "notes", "files"), True),
     "init": {"seconds", "start"},

@@ -58,7 +58,6 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 LAYOUT = "LAYOUT"
 """Name of the file with a study's `Layout`."""
 
-
 KEPT = {"maps": "maps/{}.npz", "weights": "weights/{}.pt", "ema_weights": "weights/{}.ema.pt"}
 """Files that a run may keep beside its record, by their names in `RunRecord.files`."""
 
