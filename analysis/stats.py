@@ -105,7 +105,7 @@ def pooled(rows: pd.DataFrame) -> tuple[float, int]:
     if df < 1:
         return np.nan, 0
     residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
-    return float(np.sqrt((residuals**2).sum() / df)), df
+    return round(float(np.sqrt((residuals**2).sum() / df)), 12), df
 
 
 def sign_flip_p(values: Values) -> float:

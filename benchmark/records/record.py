@@ -305,7 +305,7 @@ class RunRecord(_Outcome):
             if held != {*results} or not fits:
                 names = ", ".join(sorted(results)) or "no result"
                 raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
-            shares = [value for name, value in row.metrics.items() if re.sub(r"_\d+$", "", name) in percent]
+            shares = [value for name, value in row.metrics.items() if {name, re.sub(r"_\d+$", "", name)} & percent]
             if shares and not 0 <= min(shares) <= max(shares) <= 100:
                 raise ValueError(f"metrics of epoch {row.epoch} are no shares in percent")
             right = (row.value("top1") or 0) * images / 100
