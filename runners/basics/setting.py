@@ -82,10 +82,10 @@ class Setting:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A run that ended here without a record: stopped, or another launcher's."""
+    """A run that ended here without a record: stopped, without data that can be read, or another launcher's."""
 
     run_id: str
-    status: Literal["stopped", "elsewhere"]
+    status: Literal["stopped", "refused", "elsewhere"]
     reason: str
 
 

@@ -407,9 +407,9 @@ class Display:
         elif isinstance(outcome, RunRecord):
             epochs = count(len(outcome.history), "epoch")
             self._say_of(run_id, f"{outcome.last.scored(2)}, {epochs}, {outcome.seconds:.0f} s")
-        elif outcome.status == "stopped":
+        else:
             self._say_of(run_id, f"stopped, {outcome.reason}")
-        if outcome.status != "stopped":
+        if not isinstance(outcome, Unfinished):
             self._share[run_id] = 1.0
             self._ended += 1
         self._update()

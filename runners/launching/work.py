@@ -30,17 +30,7 @@ from vitinit.benchmark.records.record import RunRecord
 from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
-from vitinit.runners.basics.setting import (
-    SIGNALS,
-    End,
-    Refused,
-    Setting,
-    Stop,
-    Unfinished,
-    failure,
-    final_outcome,
-    on_signals,
-)
+from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
 from vitinit.runners.launching.view import Display
 from vitinit.runners.one_run import claims
 
@@ -155,10 +145,10 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
         stop: a request that counts besides the signals.
 
     Raises:
-        VitinitError: the results folder cannot be written.
+        VitinitError: the results folder cannot be written, or the data of a run cannot be read.
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
-    setting, tally = queue.setting, Tally()
+    setting, tally, refused = queue.setting, Tally(), ""
     check_writable(setting.root / setting.study)
     with display:
         display.begin(queue.cells)
@@ -168,12 +158,16 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
                     del queue.taken[end.run_id]
                     continue
                 display.end(end)
-                if end.status == "stopped":
+                if isinstance(end, Unfinished):
                     tally.stopped += 1
+                    if end.status == "refused":  # other data can be read
+                        refused = end.reason
                     continue
                 queue.ended.add(end.run_id)
                 tally.finished += end.status == "done"
                 tally.failures += [end.run_id] if end.status == "failed" else []
+    if refused:
+        raise VitinitError(refused)
     return tally
 
 
@@ -230,7 +224,6 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
-    refused: Refused | None = None
     stop, deadline = Stop(parent=stop), math.inf
     with on_signals(stop):
         try:
@@ -267,15 +260,14 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                     process.join()
                     receiver.close()
                     del running[receiver]
-                    if isinstance(message, Refused):
-                        refused, message = message, Unfinished(cell.run_id, "stopped", str(message))
-                    elif isinstance(message, VitinitError):
+                    if isinstance(message, VitinitError):
                         # the results folder cannot be written: what runs may end, nothing more is started
                         trouble, message = message, Unfinished(cell.run_id, "stopped", str(message))
                     elif receiver not in ready:
                         why = "killed before it had saved; its last checkpoint counts"
                         message = Unfinished(cell.run_id, "stopped", why)
-                    elif isinstance(message, Unfinished) and stop.reason:  # it was sent SIGTERM, whatever came here
+                    elif isinstance(message, Unfinished) and message.status == "stopped" and stop.reason:
+                        # it was sent SIGTERM, whatever came here
                         message = replace(message, reason=stop.reason)
                     yield message or _died(cell, process.exitcode or 0, setting, stop)
         finally:
@@ -283,8 +275,8 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                 process.kill()
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
-    if last := trouble or refused:
-        raise last
+    if trouble:
+        raise trouble
 
 
 def fork_server() -> ForkServerContext:
@@ -368,21 +360,16 @@ def run_inline(queue: Queue, display: Display, stop: Stop, world: "World | None"
     from vitinit.runners.one_run.carry_out import carry_out
     from vitinit.runners.training.distributed import ALONE
 
-    stop, world, refused = Stop(parent=stop), world or ALONE, None
+    stop, world = Stop(parent=stop), world or ALONE
     with on_signals(stop):
         while not stop.reason and (cell := queue.next()):
             world.broadcast((cell, queue.setting))
             on_event = partial(display.event, cell.run_id)
-            try:
-                end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
-                world.agreed(stop)
-            except Refused as error:  # other data can be read
-                refused, end = error, Unfinished(cell.run_id, "stopped", str(error))
+            end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
+            world.agreed(stop)
             yield end
         if stop.reason:
             raise KeyboardInterrupt(stop.reason)
-    if refused:
-        raise refused
 
 
 @contextmanager

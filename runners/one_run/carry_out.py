@@ -68,8 +68,8 @@ def carry_out(
     """Claim a run, carry it out from its newest checkpoint on, and record it.
 
     Whatever goes wrong in the run itself ends in a failure record. Its checkpoints stay for the next attempt, unless it
-    diverged: it would do so again. A run that was stopped (it has saved), or that is another launcher's, ends as
-    `Unfinished`.
+    diverged: it would do so again. A run that was stopped (it has saved), whose data cannot be read, or that is another
+    launcher's, ends as `Unfinished`.
 
     Several processes call this for the same run and come to the same end. Rank 0 alone claims, initialises, saves,
     records and says what happens. A stop that any of them is asked for stops all at the same step. Where one of them
@@ -131,11 +131,13 @@ def carry_out(
         end = Unfinished(cell.run_id, "elsewhere", str(taken))
     except Stopped as stopped:
         end = Unfinished(cell.run_id, "stopped", str(stopped))
+    except Refused as refused:
+        end = Unfinished(cell.run_id, "refused", str(refused))
     except Exception as error:
-        refused = error if isinstance(error, VitinitError) else VitinitError(f"{cell.describe()}: {cause(error)}")
-        world.broadcast(refused)
+        trouble = error if isinstance(error, VitinitError) else VitinitError(f"{cell.describe()}: {cause(error)}")
+        world.broadcast(trouble)
         if isinstance(error, OSError):
-            raise refused from None
+            raise trouble from None
         raise
     finally:
         tracking.end()
