@@ -394,9 +394,10 @@ def led(setting: Setting) -> Iterator[tuple[Executor | None, Setting]]:
                         world.agreed(stop)
             yield None, setting
             return
-        threads = world.threads if world.size > 1 else setting.execution.threads
-        shared = replace(setting.execution, threads=threads, processes=world.size, nodes=world.nodes)
+        if world.size > 1:
+            shared = replace(setting.execution, threads=world.threads, processes=world.size, nodes=world.nodes)
+            setting = replace(setting, execution=shared)
         try:
-            yield partial(run_inline, world=world), replace(setting, execution=shared)
+            yield partial(run_inline, world=world), setting
         finally:
             world.broadcast()

@@ -193,7 +193,7 @@ def joined(device: str) -> Iterator[World]:
         BrokenDevice: the GPU of this process does not compute; the others wait until the launcher ends them.
     """
     if not several():
-        yield World(threads=len(usable_cores()))
+        yield ALONE
         return
     try:
         rank, size, local_rank = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
@@ -214,7 +214,7 @@ def joined(device: str) -> Iterator[World]:
         ) from None
     try:
         group: Any = dist.new_group(backend="gloo", timeout=TIMEOUT)
-        world = World(rank, size, local_rank, group=group, store=store)
+        world = replace(world, group=group, store=store)
         places = world.gather((platform.node(), usable_cores()))
         threads = min(len(cores) // places.count((node, cores)) for node, cores in places)
         yield replace(world, threads=max(1, threads), nodes=len({node for node, _ in places}))
