@@ -149,7 +149,7 @@ def look(
     owners = {run_id: owner for run_id, folder in folders.items() if (owner := claims.last(folder))}
     live = {run_id for run_id in owners if claims.live(folders[run_id])}
     jobs = jobs_of(study)
-    over = {owner.job: owner for owner in owners.values() if owner.job and jobs.over(owner)}
+    over = {owner.job for owner in owners.values() if owner.job and jobs.over(owner)}
     contents = store.read(grid.name)
     for problem in contents.unreadable:
         raise VitinitError(f"{problem}. It may be a record: chmod -R a+rX by its owner, or another --results")
@@ -392,7 +392,8 @@ class Display:
         if isinstance(event, str):
             topic = event.partition(":")[0]
             if topic not in self._failed_trackers:
-                self._failed_trackers |= {topic} if topic.startswith("tracker ") else set()
+                if topic.startswith("tracker "):
+                    self._failed_trackers.add(topic)
                 self._say_of(run_id, event, "yellow")
         elif event.epoch:
             self._before.setdefault(run_id, (event.epoch - 1) / event.epochs)

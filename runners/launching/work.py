@@ -4,7 +4,6 @@ Executors: `run_locally`, several runs at once, each in a process of its own tha
 `run_inline`, one after the other, in this process or in several that torchrun or a job started.
 """
 
-import contextlib
 import math
 import multiprocessing
 import os
@@ -14,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from multiprocessing import forkserver, resource_tracker
@@ -152,7 +151,7 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
     check_writable(setting.root / setting.study)
     with display:
         display.begin(queue.cells)
-        with contextlib.closing(executor(queue, display, stop or Stop())) as ends:
+        with closing(executor(queue, display, stop or Stop())) as ends:
             for end in ends:
                 if end.status == "elsewhere":  # another was faster
                     del queue.taken[end.run_id]
@@ -164,8 +163,10 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
                         refused = end.reason
                     continue
                 queue.ended.add(end.run_id)
-                tally.finished += end.status == "done"
-                tally.failures += [end.run_id] if end.status == "failed" else []
+                if end.status == "failed":
+                    tally.failures.append(end.run_id)
+                else:
+                    tally.finished += 1
     if refused:
         raise VitinitError(refused)
     return tally
@@ -208,11 +209,6 @@ LOOK_S = 0.5
 """Seconds between two looks at whether a stop was asked for."""
 END_S = 10.0
 """Seconds that the process of a run has to end after its last word."""
-
-PRELOAD = [
-    "vitinit.runners.one_run.carry_out",
-    "torchvision.datasets",
-]
 
 
 def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
@@ -289,7 +285,7 @@ def fork_server() -> ForkServerContext:
         VitinitError: the folder for temporary files cannot hold its socket, as where its path is over 80 letters long.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context.set_forkserver_preload(["vitinit.runners.one_run.carry_out", "torchvision.datasets"])
     resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     folder = f"the folder for temporary files, {tempfile.gettempdir()}, holds no socket (set TMPDIR to another)"
@@ -340,8 +336,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
             sender.send(message)
 
     def outlive_nobody() -> None:
-        launcher = multiprocessing.parent_process()
-        if launcher:
+        if launcher := multiprocessing.parent_process():
             launcher.join()
             stop.request("its launcher has gone")
 
