@@ -128,8 +128,9 @@ def _setting(
     if (options.profile or options.add) and executor != "slurm":  # a profile of the environment is for a cluster
         given = "--profile" if options.profile else "--add"
         mend = "leave it out" if options.trial else "--executor slurm"
-        where = f"the runs would be carried out by {executor}"
-        raise VitinitError(f"{given} is for the executor slurm, and {where}: {mend}")
+        raise VitinitError(
+            f"{given} is for the executor slurm, and the runs would be carried out by {executor}: {mend}"
+        )
     job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE") or None) if executor == "slurm" else None
     device = resolve_device(options.device, job)
     compiled = options.compiled and (device == "cuda" or options.device == "cpu")
@@ -191,12 +192,14 @@ def resolve_device(device: str, profile: Profile | None) -> str:
     Raises:
         VitinitError: it is not there, or torch does not see it.
     """
+    if device == "cpu":
+        return "cpu"
     if profile:
         if device == "cuda" and not profile.gpus:
             raise VitinitError(f"--device cuda: profile {profile.name!r} asks for no GPU; set gpus in it")
-        return ("cuda" if profile.gpus else "cpu") if device == "auto" else device
-    if device == "cpu" or default_device() == "cuda":
-        return "cpu" if device == "cpu" else "cuda"
+        return "cuda" if profile.gpus else "cpu"
+    if default_device() == "cuda":
+        return "cuda"
     if why := unseen_gpu() or "torch finds no CUDA GPU here" * (device == "cuda"):
         raise VitinitError(f"--device {device}: {why}; --device cpu trains on the CPU")
     return "cpu"
@@ -263,11 +266,11 @@ def try_out(todo: Queue) -> Tally:
 
     runs = Counter(cell.place for cell in todo.cells)
     rows, total, tally = [], 0.0, Tally()
-    for place in runs:
+    for place, number in runs.items():
         cell = next(cell for cell in todo.cells if cell.place == place)
         try:
             seconds = measured_seconds(cell, todo.setting)
-            total += runs[place] * seconds
+            total += number * seconds
             rows.append((*place, f"about {duration(seconds)}"))
         except Exception as error:  # of anyone's model or method
             tally.failures.append(cell.run_id)
