@@ -132,7 +132,7 @@ def live(folder: Path) -> Owner | None:
         return None
     if owner.machine == _machine():  # its end can be seen from here
         return owner if _alive(owner) else None
-    if owner.job and owner.job == slurm_jobs.current() and owner.restarts < slurm_jobs.restarts():  # on another node
+    if owner.job == slurm_jobs.current() and owner.restarts < slurm_jobs.restarts():  # on another node
         return None
     return owner if abs(time.time() - beat) < STALE_S else None
 
@@ -148,11 +148,9 @@ def bury(folder: Path, owner: Owner) -> None:
 def progress(folder: Path, users: Collection[int] | None = None) -> Progress:
     """Return how far the run of this folder is, as far as it was written by one of these users; None: by anyone."""
     path = folder / PROGRESS
-    try:
+    with suppress(OSError, ValidationError):
         if users is None or path.lstat().st_uid in users:
             return Progress.model_validate_json(read(path))
-    except (OSError, ValidationError):
-        pass
     return Progress()
 
 

@@ -128,7 +128,7 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
     causes = list(environment)
     if now.execution.get("device") == "cuda" and not now.execution.get("deterministic"):
         causes.append("a GPU without --deterministic")
-    if any(".metrics." in path and pair[1] == "nothing" for path, pair in different.items()):
+    if any(".metrics." in path for path in recorded.keys() - repeated.keys()):
         causes.append("metrics of one's own (--metric), which are not measured again")
     return Reproduction(len(pairs), different, environment, causes)
 

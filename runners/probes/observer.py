@@ -90,8 +90,8 @@ class Observer:
             state: what `state_dict` returned.
             epochs: those before it that probes are taken after.
         """
-        self.targets_LHNN, self.snapshots = state.get("targets"), state.get("snapshots", {})
-        self.probes = [Probe.model_validate(row) for row in state.get("probes", [])]
+        self.targets_LHNN, self.snapshots = state["targets"], state["snapshots"]
+        self.probes = [Probe.model_validate(row) for row in state["probes"]]
         lost = [epoch for epoch in epochs if epoch not in [probe.epoch for probe in self.probes]]
         if self.probing and not self.probes:
             self.probing = False

@@ -16,7 +16,7 @@ import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.reading import read
-from vitinit.initializers.errors import VitinitError, os_errors, plain
+from vitinit.initializers.errors import os_errors, plain
 from vitinit.runners.basics.gpu import out_of_memory
 from vitinit.runners.one_run.claims import checkpoints
 
@@ -56,12 +56,10 @@ class Checkpoints:
                 self.report(f"checkpoint {path} is passed over: another user wrote it, who alone goes on from it")
                 continue
             self._good = path
+            with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
+                content = read(path, 2**40)
             try:
-                with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
-                    content = read(path, 2**40)
                 yield unpack(content)
-            except VitinitError:
-                raise
             except ValueError as error:
                 self.report(f"checkpoint {path} is passed over: {plain(str(error), 300)}")
         self._good = None
