@@ -91,15 +91,14 @@ def queued(names: Collection[str]) -> dict[str, Queued]:
     """
     if not names:
         return {}
-    listed = "%i|%T|%N|%j|%r"
-    done = call("squeue", "--noheader", "--array", "--all", "--name", ",".join(names), "--format", listed)
+    done = call("squeue", "--noheader", "--array", "--all", "--name", ",".join(names), "--format", "%i|%T|%N|%j|%r")
     if done.returncode:
         raise refusal(done)
     jobs = {}
     for line in done.stdout.splitlines():
-        job_id, state, *rest = line.split("|", 4)
-        job = Queued(state, *rest)
-        if job.name in names and state not in ENDED.split():
+        job_id, *fields = line.split("|", 4)
+        job = Queued(*fields)
+        if job.name in names and job.state not in ENDED.split():
             jobs[job_id] = job
     return jobs
 
@@ -176,9 +175,8 @@ def requeue_current() -> bool:
     if " JobState=RUNNING " not in _shown():
         return False
     done = call("scontrol", "requeue", str(current()))
-    if not done.returncode:
-        return True
-    if f" Restarts={restarts() + 1} " in _shown():  # what ends a requeued job may end the question before its answer
+    # what ends a requeued job may end the question before its answer
+    if not done.returncode or f" Restarts={restarts() + 1} " in _shown():
         return True
     if done.returncode == -signal.SIGTERM:
         return False

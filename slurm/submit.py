@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from submitit.helpers import TorchDistributedEnvironment
@@ -83,8 +82,8 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
         gpus = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
         resource = "gpu" if profile.gpu_option == "gres" else None
         asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
-        others = [options[profile.gpu_option]] if profile.gpu_option in options else []  # such as gres: lscratch:100
-        options[profile.gpu_option] = ",".join([asked, *others])
+        others = options.get(profile.gpu_option)  # such as gres: lscratch:100
+        options[profile.gpu_option] = ",".join(filter(None, [asked, others]))
     python = shlex.join([sys.executable, "-u", "-c", MAIN, str(folder / CALL), digest])
     text = _make_sbatch_string(
         shlex.join(["bash", "-c", OWN_CODE + python]),
@@ -161,7 +160,7 @@ def export_ranks() -> int:
     return int(TorchDistributedEnvironment().export(set_cuda_visible_devices=False, overwrite=True).world_size)
 
 
-def _requeue_or_end(number: int, frame: FrameType | None) -> None:
+def _requeue_or_end(number: int, frame: object) -> None:
     """Have the job start again, unless it is ending anyway: SIGTERM also comes when another process has failed."""
     if os.environ.get("SLURM_PROCID", "0") != "0":
         return  # what rank 0 does ends this process too; to end before it would end the job as failed
