@@ -8,7 +8,6 @@ import time
 import uuid
 from collections.abc import Generator
 from dataclasses import replace
-from datetime import datetime, timezone
 
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal, duration
@@ -91,7 +90,7 @@ def submit_workers(todo: Queue, number: int, profile: Profile, display: Display)
     display.say(described(todo, number, profile))
     if ignored := ignored_variables(profile):
         display.say(f"the profile says what jobs ask for, and not {', '.join(ignored)} of this shell", "yellow")
-    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     folder = setting.root / study / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name = job_name(folder)
 
@@ -125,7 +124,6 @@ def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     """Wait for runs that workers elsewhere carry out, until none of these is left. See `work.Executor`."""
     setting, quiet = queue.setting, 0
     left = {cell.run_id for cell in queue.cells}
-    cancel = f"vitinit slurm cancel {setting.study}"
     try:
         while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
             time.sleep(LOOK_S)
@@ -142,7 +140,8 @@ def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                 display.event(run_id, claims.progress(setting.folder(run_id)))
             quiet = 0 if jobs.alive or jobs.silence or live else quiet + 1
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the jobs go on without this command; {cancel} ends them") from None
+        message = f"the jobs go on without this command; vitinit slurm cancel {setting.study} ends them"
+        raise KeyboardInterrupt(message) from None
     for run_id in left:
         yield Unfinished(run_id, "stopped", "no job of it is left")
 
