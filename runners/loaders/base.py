@@ -52,9 +52,7 @@ SplitName = Literal["train", "held_out"]
 Result = TypeVar("Result")
 
 
-def in_threads(
-    jobs: Iterator[Callable[[], Result]], threads: int, ahead: int = 0, beside: bool = False
-) -> Generator[Result, None, None]:
+def in_threads(jobs: Iterator[Callable[[], Result]], threads: int, ahead: int = 0) -> Generator[Result, None, None]:
     """The results of the jobs, in order. However this ends, no thread is left.
 
     Operations on a batch of small images gain next to nothing from several threads each; batches beside one another,
@@ -63,10 +61,10 @@ def in_threads(
     Args:
         jobs: pure functions.
         threads: so many jobs at once; with 1, each is carried out when its result is asked for.
-        ahead: so many jobs are begun before their results are asked for; 0: one for each thread.
-        beside: start jobs in the background even with one thread.
+        ahead: so many jobs are begun in the background before their results are asked for, with one thread too; 0: one
+            for each thread.
     """
-    if threads == 1 and not beside:
+    if threads == 1 and not ahead:
         for job in jobs:
             yield job()
         return
@@ -303,8 +301,8 @@ class ResidentLoader(Loader):
 
     @cached_property
     def _images(self) -> dict[str, Tensor]:
-        splits = {"train": self.data.train, "held_out": self.data.held_out}
-        return {name: split.sized(self.image_size).to(self.device) for name, split in splits.items()}
+        splits = "train", "held_out"
+        return {split: getattr(self.data, split).sized(self.image_size).to(self.device) for split in splits}
 
     def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
@@ -334,7 +332,7 @@ class FullSizeLoader(Loader):
 
         jobs = (partial(decoded, number) for numbers in batches for number in numbers.tolist())
         ahead = 2 * max(map(len, batches), default=0)
-        with closing(in_threads(jobs, torch.get_num_threads(), ahead, beside=True)) as images:
+        with closing(in_threads(jobs, torch.get_num_threads(), ahead)) as images:
             for numbers in batches:
                 batch = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
                 for place, image in zip(batch.numpy(), images, strict=False):
