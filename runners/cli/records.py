@@ -41,8 +41,8 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
     records: list[tuple[Path, Outcome]] = []
     for store in map(Store, roots):
         outcomes = [outcome for study in store.folders() if (outcome := store.outcome(study, run_ids[0]))]
-        for record in sorted(outcomes, key=lambda outcome: outcome.written, reverse=True):
-            records.append((store.path(record.study, record.run_id, record.status), record))
+        outcomes.sort(key=lambda outcome: outcome.written, reverse=True)
+        records += [(store.path(record.study, record.run_id, record.status), record) for record in outcomes]
     if not records:
         raise VitinitError(f"{paths[0]} is no valid record: vitinit store check")
     return records

@@ -445,8 +445,7 @@ class RunInProgress:
             if setting.keep_weights and kept:
                 content = io.BytesIO()
                 torch.save(kept.state_dict(), content)
-                path = kept_path(*place, name)
-                files[name] = keep("weights", path, content.getvalue(), self.report)
+                files[name] = keep("weights", kept_path(*place, name), content.getvalue(), self.report)
         files["maps"] = self.observer.keep(weights, kept_path(*place, "maps"))
         return RunRecord(
             run_id=cell.run_id,
