@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
-from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, STATUSES, Layout, Store, check_maps
 from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
 from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, console
@@ -169,7 +169,6 @@ store_app = typer.Typer(help="Folders of records: check, export, import them.", 
 def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder with records.")] = LOCAL) -> None:
     """Validate every file of every study. Exit code 1 if anything is wrong; nothing is changed."""
     from vitinit.benchmark.records import looks
-    from vitinit.benchmark.records.store import check_maps
 
     if not results.is_dir():
         raise VitinitError(f"no results folder {results}")
@@ -179,7 +178,7 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
         contents, folder = store.read(study), results / study
         unfinished = sum(not (folder / f"{run.name}.json").exists() for run in folder.glob("unfinished/*/"))
         with_maps, wrong_maps = check_maps(results, study, contents.done)
-        valid = {"done": len(contents.done), "failed": len(contents.failed), "skipped": len(contents.skipped)}
+        valid: dict[str, int] = {status: len(getattr(contents, status)) for status in STATUSES}
         counts = {**valid, "unfinished": unfinished, "with attention maps": with_maps}
         if any(counts.values()):
             console.print(f"{study}: " + ", ".join(f"{number} {state}" for state, number in counts.items() if number))
@@ -233,7 +232,6 @@ def take(
     Left are files that are no record, runs of code that is no commit of this repository, and those that are here
     already with other numbers.
     """
-    from vitinit.benchmark.records.store import Layout
     from vitinit.runners.basics.environment import source_of
     from vitinit.runners.launching.work import check_writable
     from vitinit.runners.one_run.reproduce import compare
