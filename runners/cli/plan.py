@@ -20,7 +20,6 @@ from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping, to_yaml
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
@@ -238,8 +237,7 @@ def rank(
     options = LaunchOptions(executor="local", data_dir=folder, results=results, retry_failed=retry_failed)
     argv = ["vitinit", "run", str(written), "--results", str(results)]
     while not failed:
-        target = plan.target
-        if target:
+        if target := plan.target:
             grid = grids.load(str(written), plan.seeds[plan.taken[-1].n if plan.taken else 0 : target])
             done = Store(results).read(study).done
             if left := [cell for cell in grid.cells if cell.run_id not in done]:
@@ -275,7 +273,7 @@ def named(text: str, what: str = "METHOD") -> dict[str, Any]:
 
 def prepare(
     text: str, tier: str, base: str | None, results: Path, data: Path, placebo: str | None = None
-) -> tuple[Path, Looks, float, str]:
+) -> tuple[Path, looks.Looks, float, str]:
     """Write the grid of a method, its base and its placebo, in the setting of a tier, and the plan of looks beside it.
 
     The study is named after the method and a hash of its runs and of the files of its initialisers: an edited method is
@@ -299,7 +297,7 @@ def prepare(
     """
     method, below = named(text), named("kaiming_uniform" if base is None else base, "--base")
     shipped = grids.HERE / "grids" / f"{TIERS[tier][0]}.yaml"
-    plan = Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
+    plan = looks.Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
     base_row, base_alone = f"{row}'s base", {"base": below}
     rows = {base_row: base_alone, row: {**base_alone, "method": method}}

@@ -30,7 +30,6 @@ from vitinit.runners.options import LaunchOptions, print_table
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
-from vitinit.slurm.profiles import Profile
 
 
 def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str] | None = None) -> Tally:
@@ -109,7 +108,7 @@ def _finish(view: View, todo: Queue, executor: Executor | None, failed_before: l
 
 def _setting(
     grid: Grid, options: LaunchOptions, display: Display, argv: list[str] | None
-) -> tuple[Profile | None, int, Setting]:
+) -> tuple[profiles.Profile | None, int, Setting]:
     """Return the request of each job, where there are any; how many runs are carried out at once; where and how.
 
     Raises:
@@ -186,7 +185,7 @@ def _setting(
     )
 
 
-def resolve_device(device: str, profile: Profile | None) -> str:
+def resolve_device(device: str, profile: profiles.Profile | None) -> str:
     """Return the device that `--device` means, here or in the jobs of a profile.
 
     Raises:

@@ -33,7 +33,6 @@ from vitinit.initializers.errors import VitinitError, count, os_errors, plain, p
 from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
 from vitinit.runners.basics.setting import Unfinished
 from vitinit.runners.one_run import claims
-from vitinit.runners.one_run.claims import Owner, Progress
 from vitinit.runners.options import console, print_table
 from vitinit.slurm import jobs as cluster
 
@@ -56,7 +55,7 @@ class Jobs:
     silence: str = ""
     """Reason why the cluster gave no answer; empty where it answered."""
 
-    def over(self, owner: Owner) -> bool:
+    def over(self, owner: claims.Owner) -> bool:
         """Return True if the job of a worker was handed out here and is known to have ended."""
         if self.silence or owner.job_name not in self.submissions:
             return False
@@ -110,7 +109,7 @@ class View:
     data_dir: Path
     planned: list[Planned]
     contents: Contents
-    owners: dict[str, Owner]
+    owners: dict[str, claims.Owner]
     """Workers that carry runs out, or did until they were stopped, by run_id."""
     jobs: Jobs
 
@@ -387,7 +386,7 @@ class Display:
         self._all = self._bar.add_task("", total=1.0, done="", said="", visible=bool(cells))
         self._update()
 
-    def event(self, run_id: str, event: Progress | str) -> None:
+    def event(self, run_id: str, event: claims.Progress | str) -> None:
         """A run says something, or has come so far."""
         if isinstance(event, str):
             topic = event.partition(":")[0]

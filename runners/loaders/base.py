@@ -23,9 +23,7 @@ from torchvision.transforms import functional as TF
 
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.augmentations.operations.image_operations import crop, fill_color, replace_, sent
-from vitinit.benchmark.augmentations.registry import Augmentation
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.datasets.registry import IMAGENET_STATISTICS
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.benchmark.image_files.beton import MANIFEST, ffcv_missing, load_beton, prepared_folder, threads_kept
 from vitinit.benchmark.metrics.registry import main_metric
@@ -140,7 +138,7 @@ class Loader(ABC):
         self.metric = main_metric(None, self.dense, None)
         if self.dense:
             recipe.check_masks()
-        statistics = (data.mean, data.std) if recipe.statistics == "dataset" else IMAGENET_STATISTICS
+        statistics = (data.mean, data.std) if recipe.statistics == "dataset" else datasets.IMAGENET_STATISTICS
         self._fill = fill_color(statistics[0]).to(device)
         # of every pixel, because a CPU takes twice as long where one number is that of a whole channel
         mean_CHW, std_CHW = torch.tensor(statistics, dtype=torch.float64)[:, :, None, None].repeat(
@@ -343,7 +341,9 @@ class FullSizeLoader(Loader):
         """Nothing: this was done when they were decoded."""
         return images_BCHW
 
-    def drawn(self, stream: str, augmentation: Augmentation, numbers_B: Tensor, epoch: int, step: int) -> np.ndarray:
+    def drawn(
+        self, stream: str, augmentation: augmentations.Augmentation, numbers_B: Tensor, epoch: int, step: int
+    ) -> np.ndarray:
         """Draw the changes of an augmentation for these images. Draws are of images."""
         seeds = [derive(self.seed, stream, epoch, number) for number in numbers_B.tolist()]
         return np.concatenate([augmentation.draw(1, self.image_size, seed) for seed in seeds])

@@ -26,7 +26,6 @@ from vitinit.initializers import plugins, registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError, cause, located, plain
-from vitinit.initializers.registry import Job
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
@@ -381,7 +380,7 @@ class RunInProgress:
             self.method,
             lambda name: stream(seed, name),
             loader.plain(probe),
-            Job(lambda done, total: self.stop.check(), training_images),
+            registry.Job(lambda done, total: self.stop.check(), training_images),
         )
         self.observer.targets_LHNN = targets_LHNN
         self.observer.see(self.training.model, 0)

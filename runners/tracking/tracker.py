@@ -15,7 +15,6 @@ from vitinit.benchmark.records.record import EpochRow, FailureRecord, Probe, Run
 from vitinit.benchmark.settings import flatten
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, cause, plain
-from vitinit.initializers.plugins import Registry, concrete
 from vitinit.runners.basics.setting import Setting
 
 
@@ -60,8 +59,8 @@ class Tracker(ABC):
         """End the session; a stopped run goes on in another one."""
 
 
-REGISTRY: Registry[type[Tracker]] = Registry(
-    "tracker", (__package__,), wanted="a Tracker class", accepts=concrete(Tracker), collect=True
+REGISTRY: plugins.Registry[type[Tracker]] = plugins.Registry(
+    "tracker", (__package__,), wanted="a Tracker class", accepts=plugins.concrete(Tracker), collect=True
 )
 
 
