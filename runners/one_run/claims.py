@@ -39,7 +39,7 @@ from vitinit.runners.basics.setting import Stop
 from vitinit.slurm import jobs as slurm_jobs
 
 CLAIM, PROGRESS = "claim-{}.json", "progress.json"
-NAME = re.compile(r"claim-(\d+)\.json")
+NAME = re.compile(r"claim-\d+\.json")
 BEAT_S = 5.0
 """Seconds between two heartbeats."""
 STALE_S = 90.0
@@ -319,20 +319,19 @@ def take(folder: Path, source: str = "") -> Claim:
     raise Taken(f"being run by {described(folder, last(folder) or UNKNOWN)}")
 
 
-def _number(path: Path) -> int:
-    match = NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
+def _number(claim: Path) -> int:
+    return int(claim.stem.removeprefix("claim-"))
 
 
 def _last(folder: Path) -> Path | None:
     """Return the last claim of a run."""
     try:
-        claim = max(folder.iterdir(), key=_number, default=None)
+        claims = [path for path in folder.iterdir() if NAME.fullmatch(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError:  # another user's, who may be at work there
         return folder / CLAIM.format(0)
-    return claim if claim and _number(claim) >= 0 else None
+    return max(claims, key=_number, default=None)
 
 
 def _owner(path: Path) -> Owner:
