@@ -134,11 +134,14 @@ def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                 end = Store(setting.root).outcome(setting.study, run_id)
                 assert isinstance(end, End)
                 yield end
-            owners = {run_id: claims.last(setting.folder(run_id)) for run_id in left - free}
-            live = [run_id for run_id, owner in owners.items() if owner and not jobs.over(owner)]
-            for run_id in live:
-                display.event(run_id, claims.progress(setting.folder(run_id)))
-            quiet = 0 if jobs.alive or jobs.silence or live else quiet + 1
+            at_work = bool(jobs.alive or jobs.silence)
+            for run_id in left - free:
+                folder = setting.folder(run_id)
+                owner = claims.last(folder)
+                if owner and not jobs.over(owner):
+                    display.event(run_id, claims.progress(folder))
+                    at_work = True
+            quiet = 0 if at_work else quiet + 1
     except KeyboardInterrupt:
         message = f"the jobs go on without this command; vitinit slurm cancel {setting.study} ends them"
         raise KeyboardInterrupt(message) from None
