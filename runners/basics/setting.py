@@ -164,12 +164,11 @@ def on_signals(stop: Stop) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    heeded = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
     def handle(number: int, frame: object) -> None:
         stop.request(signal.Signals(number).name)
 
-    before = {number: signal.signal(number, handle) for number in heeded}
+    before = {number: signal.signal(number, handle) for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN}
     try:
         yield
     finally:

@@ -5,7 +5,6 @@ Executors: `run_locally`, several runs at once, each in a process of its own tha
 """
 
 import math
-import multiprocessing
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -284,7 +283,7 @@ def fork_server() -> ForkServerContext:
     Raises:
         VitinitError: the folder for temporary files cannot hold its socket, as where its path is over 80 letters long.
     """
-    context = multiprocessing.get_context("forkserver")
+    context = get_context("forkserver")
     context.set_forkserver_preload(["vitinit.runners.one_run.carry_out", "torchvision.datasets"])
     resource_tracker.ensure_running()  # the fork server starts it otherwise, and it unblocks signals on its way
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -336,7 +335,7 @@ def _child(cell: Cell, setting: Setting, sender: Connection, slot: str | None, e
             sender.send(message)
 
     def outlive_nobody() -> None:
-        if launcher := multiprocessing.parent_process():
+        if launcher := parent_process():
             launcher.join()
             stop.request("its launcher has gone")
 
@@ -359,8 +358,7 @@ def run_inline(queue: Queue, display: Display, stop: Stop, world: "World | None"
     with on_signals(stop):
         while not stop.reason and (cell := queue.next()):
             world.broadcast((cell, queue.setting))
-            on_event = partial(display.event, cell.run_id)
-            end = carry_out(cell, queue.setting, Stop(parent=stop), on_event, world)
+            end = carry_out(cell, queue.setting, Stop(parent=stop), partial(display.event, cell.run_id), world)
             world.agreed(stop)
             yield end
         if stop.reason:

@@ -252,7 +252,7 @@ def train_to_end(
     with world.same_fate():
         if checkpoints and not this.resume(checkpoints):
             this.begin()
-    training, observer = this.training, this.observer
+    training = this.training
     if world.size > 1:  # one of them reads or initialises, and all take its state
         content = world.broadcast(None if world.rank else pack(training.state_dict()))
         if world.rank:
@@ -267,7 +267,7 @@ def train_to_end(
             raise Stopped(reason)
 
     def epoch_ended(row: EpochRow) -> None:
-        on_epoch(row, observer.see(training.model, row.epoch, row.score is not None))
+        on_epoch(row, this.observer.see(training.model, row.epoch, row.score is not None))
 
     between_steps()
     train(training, this.loader, cell.spec.dataset.evaluate_on, epoch_ended, between_steps, this.execution.compiled)
