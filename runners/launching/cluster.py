@@ -13,7 +13,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
-from vitinit.runners.basics.setting import BrokenDevice, End, Setting, Stop, Unfinished, on_signals
+from vitinit.runners.basics.setting import BrokenDevice, End, Stop, Unfinished, on_signals
 from vitinit.runners.launching.view import RUNS, Display, View, job_name, jobs_of
 from vitinit.runners.launching.work import Executor, Queue, led, record_failure, run_locally, work
 from vitinit.runners.one_run import claims
@@ -46,7 +46,9 @@ def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, 
             f"whether jobs of {setting.study} wait or run is not known: {view.jobs.silence}. Call it again; if that "
             f"cluster is gone for good, remove {setting.root / setting.study / 'jobs'}"
         )
-    release_ended(view, setting)
+    for run_id, owner in view.owners.items():
+        if view.jobs.over(owner):  # the next worker need not wait until its heartbeat is stale
+            claims.bury(setting.folder(run_id), owner)
     if todo.cells and number:
         submit_workers(todo, number, profile, display)
     elif todo.cells:
@@ -202,10 +204,3 @@ def _work(queue: Queue, stop: Stop) -> None:
         if executor:
             queue.setting = shared
             work(queue, executor, display, stop)
-
-
-def release_ended(view: View, setting: Setting) -> None:
-    """Let go of the runs whose job is over: the next worker need not wait until their heartbeat is stale."""
-    for run_id, owner in view.owners.items():
-        if view.jobs.over(owner):
-            claims.bury(setting.folder(run_id), owner)

@@ -31,6 +31,7 @@ from vitinit.runners.launching.view import RUNS, Display, jobs_of, look
 from vitinit.runners.launching.work import Queue, in_order, run_inline, run_locally, work
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
+from vitinit.runners.options import LaunchOptions
 from vitinit.slurm import submit
 from vitinit.slurm.profiles import Profile
 
@@ -347,7 +348,8 @@ def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cell
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "aaaaaa", [run_id])
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
-    cluster.release_ended(view_of(cells, tmp_path), setting_of(tmp_path))
+    todo = Queue((), setting_of(tmp_path))
+    cluster.hand_out(view_of(cells, tmp_path), todo, LaunchOptions(), MagicMock(), Profile())
     assert claims.live(setting_of(tmp_path).folder(run_id)) is None, "whoever comes may take it at once"
 
 
