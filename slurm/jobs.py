@@ -197,9 +197,10 @@ def preempted_current() -> bool:
 
 def _shown() -> str:
     """Return the output of `scontrol show job` for the job this process runs in."""
-    if current() is None:
+    job = current()
+    if job is None:
         raise SlurmError("this process runs in no job of SLURM")
-    done = call("scontrol", "--oneliner", "show", "job", str(current()))
+    done = call("scontrol", "--oneliner", "show", "job", job)
     if done.returncode:
         raise refusal(done)
     return done.stdout

@@ -167,13 +167,13 @@ def load(name_or_path: str | None) -> Profile:
     """A profile.
 
     Args:
-        name_or_path: a name from `names()` or a path that ends in .yaml or .yml; None is a profile at its defaults,
-            without a GPU.
+        name_or_path: a name from `names()` or a path that ends in .yaml or .yml; without one, a profile at its
+            defaults, without a GPU.
 
     Raises:
         VitinitError: there is no such profile, or its file is not a valid one.
     """
-    if name_or_path is None:
+    if not name_or_path:
         return Profile()
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml"):

@@ -244,18 +244,19 @@ def take(
         contents, here, taken, by_word = source.read(study), target.read(study).done, 0, 0
         left += contents.problems
         for run_id, record in contents.done.items():
+            environment = record.environment
             if run_id in here:
                 if different := compare(here[run_id], record).different:
                     left.append(f"run {run_id} of {study} is here with {count(len(different), 'other value')}")
-            elif not (known := source_of(record.environment.get("commit"))) or (
+            elif not (known := source_of(environment.get("commit"))) or (
                 # what the hash is over has changed since: of a clean tree the commit tells
-                record.environment.get("dirty", True) and known != record.environment.get("source")
+                environment.get("dirty", True) and known != environment.get("source")
             ):
                 left.append(f"run {run_id} of {study}: its code is no commit of this repository")
             else:
                 target.write(record)
                 taken += 1
-                if known != record.environment.get("source"):
+                if known != environment.get("source"):
                     by_word += 1
         if target.layout(study) == Layout():
             target.write_layout(study, source.layout(study))

@@ -130,7 +130,7 @@ def _setting(
         raise VitinitError(
             f"{given} is for the executor slurm, and the runs would be carried out by {executor}: {mend}"
         )
-    job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE") or None) if executor == "slurm" else None
+    job = profiles.load(options.profile or os.environ.get("VITINIT_PROFILE")) if executor == "slurm" else None
     device = resolve_device(options.device, job)
     compiled = options.compiled and (device == "cuda" or options.device == "cpu")
     if options.compiled and not compiled:
