@@ -85,7 +85,7 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
         others = options.get(profile.gpu_option)  # such as gres: lscratch:100
         options[profile.gpu_option] = ",".join(filter(None, [asked, others]))
     python = shlex.join([sys.executable, "-u", "-c", MAIN, str(folder / CALL), digest])
-    text = _make_sbatch_string(
+    return _make_sbatch_string(
         shlex.join(["bash", "-c", OWN_CODE + python]),
         folder,
         name,
@@ -111,7 +111,6 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
             f"--cpus-per-task={profile.cpus}",  # since SLURM 22.05 steps do not inherit it
         ],
     )
-    return str(text)
 
 
 def max_array_size() -> int:

@@ -299,8 +299,8 @@ def prepare(
     shipped = grids.HERE / "grids" / f"{TIERS[tier][0]}.yaml"
     plan = looks.Looks(tier=tier, worth=1.0, seeds=list(range(looks.PLAN[-1][0])), plan=list(looks.PLAN))
     row = str(method["name"]).rpartition(":")[2]
-    base_row, base_alone = f"{row}'s base", {"base": below}
-    rows = {base_row: base_alone, row: {**base_alone, "method": method}}
+    base_alone = {"base": below}
+    rows = {f"{row}'s base": base_alone, row: {**base_alone, "method": method}}
     control = named(placebo, "--placebo") if placebo else {"name": "placebo", "of": method, "keep": "spectrum"}
     control_row = f"{row}, placebo"
 

@@ -160,7 +160,7 @@ def work_in_job(queue: Queue) -> None:
     """
     first = int(os.environ.get("SLURM_ARRAY_TASK_ID") or 0) * queue.slots % len(queue.cells)
     queue.cells, queue.began = (*queue.cells[first:], *queue.cells[:first]), time.monotonic()
-    leads, stop = os.environ.get("SLURM_PROCID", "0") == "0", Stop()
+    stop = Stop()
     with on_signals(stop):
         try:
             _work(queue, stop)
@@ -172,7 +172,7 @@ def work_in_job(queue: Queue) -> None:
         except VitinitError as error:
             print(f"error: {error}", flush=True)
             sys.exit(1)
-    if not leads:
+    if os.environ.get("SLURM_PROCID", "0") != "0":
         return  # rank 0 speaks for the job; to end as failed before it has would end it
     if not stop.reason:
         if queue.declined and any(queue.candidates()):

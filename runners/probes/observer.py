@@ -92,7 +92,7 @@ class Observer:
         """
         self.targets_LHNN, self.snapshots = state["targets"], state["snapshots"]
         self.probes = [Probe.model_validate(row) for row in state["probes"]]
-        lost = [epoch for epoch in epochs if epoch not in [probe.epoch for probe in self.probes]]
+        lost = sorted({*epochs} - {probe.epoch for probe in self.probes})
         if self.probing and not self.probes:
             self.probing = False
             self.report("probes are not recorded: the run began without them")

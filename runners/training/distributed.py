@@ -203,7 +203,7 @@ def joined(device: str) -> Iterator[World]:
         if device == "cuda":
             gpu.check(world.device(device))
             torch.cuda.set_device(world.device(device))
-        store, *_ = next(iter(rendezvous("env://", timeout=TIMEOUT)))
+        store, *_ = next(rendezvous("env://", timeout=TIMEOUT))
         backend = "nccl" if device == "cuda" else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except KeyError as missing:
