@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -299,8 +299,9 @@ def take(folder: Path, source: str = "") -> Claim:
     for attempt in range(TRIES):
         time.sleep(0.001 * attempt)
         try:
-            if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-                raise VitinitError(f"{folder} is no folder of a run: remove it")
+            with suppress(FileNotFoundError):
+                if not S_ISDIR(folder.lstat().st_mode):
+                    raise VitinitError(f"{folder} is no folder of a run: remove it")
             folder.mkdir(parents=True, exist_ok=True)
             before = _last(folder)
             if other := live(folder):
