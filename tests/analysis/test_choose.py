@@ -74,6 +74,7 @@ def test_of_an_error_the_lowest_mean_wins(tmp_path):
     _, choices = choose.choose(study)
     assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (1e-3,)}
     assert "−1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study))
+    assert "standard error" not in page(study), "of an error that is no share of the images"
 
 
 @pytest.mark.parametrize(
@@ -108,4 +109,7 @@ def test_a_value_that_is_no_number_is_chosen_and_stands_on_the_page(tmp_path):
     for field, values in {"clip_grad": (None, 1.0), "schedule": (Cosine(), Linear())}.items():
         for top1, value in zip((40.0, 50.0), values, strict=True):
             write(tmp_path / field, record("Mimetic", 1e-3, 100, top1, **{field: value}))
-        assert "| 40.00 | **50.00** |" in page(frame.load([tmp_path / field]))
+        text = page(frame.load([tmp_path / field]))
+        assert "| 40.00 | **50.00** |" in text
+        # sqrt(.5 x .5 / 2000)
+        assert "One score has a standard error of 1.1 points" in text

@@ -10,6 +10,7 @@ from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import digest, panels
 from vitinit.analysis.frame import load
+from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.records.store import Layout, Store
 
 
@@ -20,17 +21,23 @@ def gains(study, baseline=None):
 
 
 def test_differences_are_by_seed_to_the_own_base_or_a_baseline_and_a_fall_of_an_error_is_a_gain(tmp_path):
-    for dataset, n in (("digits", 3), ("cifar10", 2)):
-        starts = {"Trunc normal": (40.0, 1), "Mimetic": (45.0, 3), "Kaiming uniform": (39.0, 1)}
-        values = {row: [start + step * seed for seed in range(n)] for row, (start, step) in starts.items()}
-        several(tmp_path, values, dataset=dataset)
+    """In each column by its own metric, as what is bold there."""
+    for dataset in ("digits", "cifar10"):
+        tops = {
+            "Trunc normal": (40.0, 41.0, 42.0),
+            "Mimetic": (45.0, 48.0, 51.0),
+            "Kaiming uniform": (39.0, 40.0, 41.0),
+        }
+        several(tmp_path, tops, dataset=dataset)
     study = load([tmp_path])
-    base = {("cifar10", "Trunc normal"): [1, 1], ("digits", "Trunc normal"): [1, 1, 1]}  # over the first base
-    assert gains(study) == {("cifar10", "Mimetic"): [6, 8], ("digits", "Mimetic"): [6, 8, 10], **base}
-    assert gains(study, "Trunc normal")["cifar10", "Mimetic"] == [5, 7]
-    for run in study.contents.done.values():
-        write(tmp_path, with_metrics(run, calibration_error=run.score))
-    assert gains(load([tmp_path]).by("calibration_error"))["cifar10", "Mimetic"] == [-6, -8]
+    base = {(column, "Trunc normal"): [1, 1, 1] for column in study.columns}  # over the first base
+    assert gains(study) == {("cifar10", "Mimetic"): [6, 8, 10], ("digits", "Mimetic"): [6, 8, 10], **base}
+    assert gains(study, "Trunc normal")["cifar10", "Mimetic"] == [5, 7, 9]
+    runs = {run_id: with_metrics(run, calibration_error=run.score) for run_id, run in study.contents.done.items()}
+    runs |= {run_id: run.by("calibration_error") for run_id, run in runs.items() if run.spec.dataset.name == "digits"}
+    mixed = replace(study, contents=replace(study.contents, done=runs))
+    assert gains(mixed) == gains(study) | {("digits", "Mimetic"): [-6, -8, -10], ("digits", "Trunc normal"): [-1] * 3}
+    assert build(mixed).bold == {("Mimetic", ("CIFAR-10", "")), ("Kaiming uniform", ("digits", ""))}
 
 
 def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path):

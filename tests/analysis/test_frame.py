@@ -3,6 +3,7 @@
 from synthetic_records import done, failed, skipped, write
 
 from vitinit.analysis.frame import load
+from vitinit.analysis.tables.registry import build
 from vitinit.benchmark.records.store import Layout, Store
 
 
@@ -43,6 +44,13 @@ def test_order_of_rows_and_columns(tmp_path):
     study = load([tmp_path])
     assert study.rows == ["Trunc normal", "Mimetic", "Imp.-3", "ConViT", "A new method"]
     assert study.columns == ["digits", "cifar10[5000]", "cifar10", "aircraft"]
+
+
+def test_each_column_has_a_head_of_its_own(tmp_path):
+    write(tmp_path, done("Mimetic"), done("Mimetic", train_size=5000))
+    assert load([tmp_path]).heads == ("CIFAR-10", {"cifar10[5000]": "5,000 images", "cifar10": "CIFAR-10"})
+    write(tmp_path, done("Mimetic", dataset="CIFAR-10"))  # somebody's own
+    assert len(build(load([tmp_path])).texts.columns) == 3
 
 
 def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):

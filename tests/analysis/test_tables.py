@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
-from synthetic_records import dense, done, failed, respecified, several, skipped, write
+from synthetic_records import dense, done, failed, respecified, several, skipped, with_metrics, write
 
 from tests.records import REFERENCE, study
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.frame import load
+from vitinit.analysis.pages.facts import Facts
 from vitinit.analysis.pages.render import page
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown, to_part
@@ -156,18 +157,19 @@ def test_two_metrics_in_one_column_are_refused(tmp_path):
 
 
 def test_bases_and_placebos_are_those_with_the_rows_recipe_and_a_control_that_which_the_grid_names(tmp_path):
-    write(tmp_path, done("Imp.-3", (50.0,)))
-    Store(tmp_path).write_layout("small", Layout(placebos={"Imp.-3": "B mimetic"}))
+    write(tmp_path, done("Imp.-3", (50.0,)), done("Imp.-5", (50.0,)))
+    Store(tmp_path).write_layout("small", Layout(placebos=dict.fromkeys(("Imp.-3", "Imp.-5"), "B mimetic")))
     for name, lr in (("A", 1e-3), ("B", 3e-3), ("C", 9e-3)):
         for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic"), ("Placebo of Mimetic", "spectrum")):
             if (name, kind) != ("C", "base"):
                 write(tmp_path, respecified(done(row, (50.0,), label=f"{name} {kind}"), recipe={"lr": lr}))
     table = build(load([tmp_path]))
-    drawn = FIGURES.get("forest").figures(table.study)["forest"].data
-    placebos = {(f"{name} mimetic", f"{name} spectrum", "spectrum") for name in "ABC"} | {
-        ("B mimetic", "Imp.-3", "own")
-    }
+    grid = FIGURES.get("forest").figures(table.study)["forest"]
+    drawn, (axes,) = grid.data, grid.axes.values()
+    placebos = {(f"{name} mimetic", f"{name} spectrum", "spectrum") for name in "ABC"}
+    placebos |= {("B mimetic", row, "own") for row in ("Imp.-3", "Imp.-5")}
     assert {*zip(drawn["label"], drawn["row"], drawn["keeps"], strict=True)} >= placebos
+    assert len(axes.containers) == drawn["row"].nunique(), "a point each"
     found = {row: cell(table, row)["baseline"] for row in ("A mimetic", "B mimetic", "C mimetic")}
     assert found == {"A mimetic": "A base", "B mimetic": "B base", "C mimetic": "A base"}
     assert "learning rate 0.001; A mimetic: " not in note(table, "CIFAR-10 (50,000")
@@ -182,8 +184,9 @@ def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path):
         "Imp.-5": [49.0, 50.0, 51.5],  # always one below
         "Kaiming uniform": [99.0, 98.0],  # two seeds say nothing
     }
+    several(tmp_path, dict.fromkeys(("Mimetic", "Imp.-3"), [100.0] * 3), dataset="digits")
     study = load([several(tmp_path, rows)])
-    assert {row for row, _ in build(study).bold} == {"Mimetic", "Imp.-3"}
+    assert build(study).bold == {(row, (name, "")) for row in ("Mimetic", "Imp.-3") for name in study.names.values()}
     assert to_latex(build(study)).count(r"\textbf{51.2 $\pm$ 1.3}") == 1
 
 
@@ -239,20 +242,26 @@ def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path):
     several(tmp_path, {"Imp.-5": [100.0] * 4, "Trunc normal": [100.0] * 4})
     weights = {"Mimetic": 1, "Kaiming uniform": -1, "Imp.-3": -1, "Imp.-5": 1}
     contrasts = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), {"name": "all", "weights": weights}]
-    Store(tmp_path).write_layout("small", Layout(contrasts=contrasts))
+    alone = {"name": "alone", "family": "second", "weights": {"Mimetic": 1, "Kaiming uniform": -1}}
+    Store(tmp_path).write_layout("small", Layout(contrasts=[*contrasts, alone]))
     study = load([tmp_path])
     gains = [ours - theirs for ours, theirs in zip(tops["Mimetic"], tops["Kaiming uniform"], strict=True)]
     test = scipy_stats.ttest_1samp(gains, 0)
-    (found, _, both), turned = named(study).values(), compare(study, ("Kaiming uniform", "Mimetic"), "cifar10")
+    (found, _, both, _), turned = named(study).values(), compare(study, ("Kaiming uniform", "Mimetic"), "cifar10")
     assert both.mean == pytest.approx(statistics.mean(gains) + 60)
     assert (found.low, found.high) == tuple(map(pytest.approx, test.confidence_interval()))
     assert (found.p, found.verdict) == (pytest.approx(2 * test.pvalue), "unconfirmed")
     assert (turned.low, turned.high, turned.p) == (-found.high, -found.low, found.p)
+    assert Facts(study).contrast("alone").p == pytest.approx(test.pvalue), "in a family of its own"
     for ending, row, column in (("", "Mimetic", "cifar10"), ("_contrasts", found.name, "cifar10")):
         its = cell(build(study, "small" + ending), row, column)
         assert [its[name] for name in ("difference_low", "difference_high", "p")] == [found.low, found.high, found.p]
     epochs = [cell(build(study, "small_epochs"), found.name, f"epoch {epoch}").get("p") for epoch in (1, 2)]
     assert epochs == [None, found.p], "the grid names the last epoch"
+    write(tmp_path, *(with_metrics(run, top5=run.score) for run in study.contents.done.values()))
+    for metric in ("best", "top5"):
+        its = cell(build(load([tmp_path]).by(metric), "small_contrasts"), found.name)
+        assert (its["difference"], its.get("p")) == (pytest.approx(found.mean), None), "and top-1"
     assert f"{found.name}: {found}, {found.p_text}, n = 4: not shown, as it fails its test." in page(study)
     with pytest.raises(VitinitError, match="is above; the records give .*, p = 0.0"):
         _ = found.above
