@@ -84,7 +84,7 @@ class Place:
 
 BY_NAME = "vitinit_by_name"
 """Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
-HEAD = re.compile(r"(?!.*(embed|stem).*\.fc$)((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
+HEAD = re.compile(r"(?!.*(embed|\bstem).*\.fc$)((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
 """The path of a module that is a classifier, or holds one, and is in no numbered block; `multi_head_attn` does not."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)|\.linear_tokens$")
 """Linears of the MLP in a block without attention that methods set, such as a Mixer's; in ResMLP, of the one Linear
@@ -175,7 +175,7 @@ def _rules(model: nn.Module) -> Rules:
         called_norm = parameter.ndim == 1 and "norm" in type(module).__name__.lower()
         of_norm = last in NORM and (called_norm or isinstance(module, NORMS))
         rule = DEFAULT_RULES.get(last, NORM[last] if of_norm else None)
-        for family in known:
+        for family in reversed(known):  # what a wrapper says of a model inside comes last, and holds
             if name.startswith(family.inside):
                 told = family.adapter.rule(name.removeprefix(family.inside), of_norm)
                 rule = rule if told is None else told

@@ -257,6 +257,8 @@ def test_a_class_may_be_registered_again_and_say_what_it_sets():
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse"
     with pytest.raises(VitinitError, match="two initializers are called 'impulse'"):
         registry.register(type("Odd", (Mimetic,), {"name": "impulse"}))
+    mine = type("Mine", (Mimetic,), {"apply": lambda *_: None})
+    assert vitinit.initialize(tiny(), mine()).changes == (), "an instance is of its own class"
     given = {"name": "even_in_a_test", "touches": ("*",), "sets": get_args(WeightName), "apply": lambda *_: None}
     registry.register(type("Even", (Initializer,), given))
     assert "even_in_a_test" in registry.names("method")

@@ -94,6 +94,22 @@ def test_rules_of_ones_own_leave_what_other_adapters_say_of_the_type():
         refused(zoo.build("timm EVA rotary"), "rotates queries and keys", "impulse", base="trunc_normal")
 
 
+def test_an_adapter_of_a_wrapper_hides_no_model_inside_and_wins_over_what_is_known_of_it():
+    """Nor does a pattern of its own for layer scales, which have the name of many a norm's weight, mean a norm."""
+    norm = type("RMSNorm", (Gain,), {})("gamma")
+    m = nn.ModuleDict({"net": zoo.build("timm ViT registers, layer scale"), "norm": norm})
+    with registered("ours", models=(nn.ModuleDict,), parameters={"*.gamma": "layer_scale", "net.cls_token": 0.5}):
+        report = vitinit.initialize(m, "impulse", base="trunc_normal", layer_scale=0.25)
+    assert report.attention_on_target > 0, "by the positions of the model inside"
+    gammas = {name: {*p.flatten().tolist()} for name, p in m.named_parameters() if "gamma" in name}
+    assert gammas == {name: {1.0 if name == "norm.gamma" else 0.25} for name in gammas}
+    assert (m["net"].cls_token == 0.5).all()
+    plain = Model()
+    plain.pos_embed = nn.Parameter(torch.randn(1, 17, 48))
+    with registered("ours", kind(), **REST | {"position": ""}):
+        vitinit.initialize(plain, "impulse", base="trunc_normal")
+
+
 # --- what only looks like a known model ------------------------------------------------------------------------------
 
 
@@ -206,11 +222,19 @@ def test_a_student_and_its_teacher_stay_equal():
     for tower in (online, encoder()):
         refused(nn.ModuleList([tower, copy.deepcopy(tower)]), "'0', '1'", **BASE)
     vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
-    mixer = MixerBlock(16, 9)
-    vitinit.initialize(nn.ModuleList([mixer, copy.deepcopy(mixer)]), **BASE)
+    attends_twice = nn.ModuleDict({name: nn.MultiheadAttention(48, 4) for name in ("rows", "columns")})
+    for block in (MixerBlock(16, 9), attends_twice):
+        vitinit.initialize(nn.ModuleList([block, copy.deepcopy(block)]), **BASE)
     towers = nn.ModuleDict({"image": tiny(), "text": tiny()})
     for _ in range(2):  # which the first call makes equal
         vitinit.initialize(towers, base="zero")
+
+
+def test_a_linear_that_embeds_patches_is_no_classifier():
+    m = tiny()
+    m.patch_embed.fc = nn.Linear(48, 48)
+    vitinit.initialize(m, base="jax_vit")
+    assert (bool(m.patch_embed.fc.weight.any()), bool(m.head.weight.any())) == (True, False)
 
 
 def test_an_empty_buffer_and_whole_numbers_are_no_trouble():
@@ -264,7 +288,8 @@ def encoder(**more):
 
 def test_blocks_of_two_streams_are_not_counted_as_one():
     towers = nn.ModuleDict({"image": encoder(norm_first=True), "text": encoder(norm_first=True)})
-    refused(towers, "blocks in several places, as of 'image.* and 'text.*: give one of them", "depth_scaled", **BASE)
+    for method in ("depth_scaled", "impulse", "procedural"):
+        refused(towers, "blocks in several places, as of 'image.* and 'text.*: give one of them", method, **BASE)
     vitinit.initialize(towers["text"], "depth_scaled", **BASE)
 
 
@@ -303,6 +328,8 @@ def test_a_base_says_what_started_at_zero_or_is_frozen_and_that_convolutions_are
     frozen.blocks[0].mlp.fc1.requires_grad_(False)
     (remark,) = vitinit.initialize(frozen, **BASE).remarks
     assert remark == "frozen weights (requires_grad is False) were set, too: blocks.0.mlp.fc1.weight"
+    said = "base zero: no MLP is known beside attention 0: its Linears are set as any other"
+    assert vitinit.initialize(nn.Sequential(nn.MultiheadAttention(48, 4)), base="zero").remarks == (said,)
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():

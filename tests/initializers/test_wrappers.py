@@ -48,6 +48,11 @@ def quantised(model):
     return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, torch.qint8)
 
 
+def in_eight_bits(model):
+    model.head.weight = nn.Parameter(torch.zeros(10, 48, dtype=torch.int8), requires_grad=False)
+    return model
+
+
 def made_in_inference_mode(_):
     with torch.inference_mode():
         return zoo.build("timm ViT")
@@ -67,6 +72,7 @@ WRAPPED = {
     "fx": (lambda model: torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 3))), "before it is traced"),
     "meta": (lambda model: model.to("meta"), r"to_empty\(device='cpu'\)"),
     "quantised": (quantised, "before that"),
+    "int8": (in_eight_bits, r"'head.weight' is in torch.int8: .* before it is quantised"),
     "inference mode": (made_in_inference_mode, "made in inference mode"),
     "pruned": (pruned, "'blocks.0.attn.qkv'.*before that"),
     "parametrised": (parametrised, "'blocks.0.attn.qkv'.*before that"),
