@@ -146,7 +146,7 @@ def test_what_a_person_leaves_out_is_as_usual(tmp_path, monkeypatch):
     short = {"contrasts": ("Mimetic", "Trunc normal"), "sweep": {"recipe.lr": 0.1}, "only": "row=Mimetic"}
     vitinit.run(ROWS, "folder:images", seeds=np.int64(2), model="vit_tiny", results="results", **short)
     long = {"contrasts": [("Mimetic", "Trunc normal")], "sweep": {"recipe.lr": [0.1]}, "only": ["row=Mimetic"]}
-    long |= {"datasets": [f"folder:{tmp_path}/images"], "seeds": [0, 1], "model": whole, "results": "results"}
+    long |= {"datasets": [f"folder:{tmp_path}/images"], "seeds": np.arange(2), "model": whole, "results": "results"}
     for rows in (ROWS, dict(reversed(ROWS.items()))):
         vitinit.run(rows, **long)
     first, second = ([(cell.row, cell.spec.model, cell.spec.seed) for cell in grid.cells] for grid in grids[:2])

@@ -200,8 +200,8 @@ def run(
     if sweep:
         block["sweep"] = {field: values if _several(values) else [values] for field, values in sweep.items()}
     pairs = contrasts if _several(contrasts) and not any(isinstance(row, str) for row in contrasts) else [contrasts]
-    registered = {"analysis": analysis} if analysis else {}
-    content = _plain({"rows": rows, "contrasts": pairs, **registered, "blocks": [block]})
+    registered = {"contrasts": pairs, **({"analysis": analysis} if analysis else {})}
+    content = {"rows": _plain(rows), **_plain(registered, files=False), "blocks": _plain([block])}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
     name = name or f"study-{digest}"
@@ -246,15 +246,18 @@ def _from_here(dataset: Any) -> Any:
     return {**fields, "home": str(Path.cwd())} if has_path else dataset
 
 
-def _plain(value: Any) -> Any:
-    """Lists, mappings and plain values, as YAML has them; files of one's own as absolute paths."""
+def _plain(value: Any, files: bool = True) -> Any:
+    """Lists, mappings and plain values, as YAML has them; files of one's own as absolute paths.
+
+    Without `files` a text is a text: a row may be called after a file.
+    """
     from vitinit.initializers import plugins
 
     if isinstance(value, Mapping):
-        return {str(key): _plain(field) for key, field in value.items()}
+        return {str(key): _plain(field, files) for key, field in value.items()}
     if _several(value):
-        return [_plain(item) for item in value]
-    if isinstance(value, str) and plugins.in_a_file(value):
+        return [_plain(item, files) for item in value]
+    if files and isinstance(value, str) and plugins.in_a_file(value):
         value = Path.cwd() / value
     try:
         return to_jsonable_python(value, fallback=lambda numbers: numbers.tolist())  # of numpy

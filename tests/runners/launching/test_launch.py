@@ -17,6 +17,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
+from tests.benchmark.dataset_helpers import folder_spec, make_folder
 from tests.runners import job
 from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
@@ -235,6 +236,30 @@ def test_a_folder_that_a_run_cannot_write_ends_the_launch_with_its_error(setting
     where.folder(cell.run_id).touch()
     with pytest.raises(VitinitError, match=f"unfinished/{cell.run_id} is no folder of a run: remove it"):
         work(Queue((cell,), where), run_locally, MagicMock())
+
+
+class Unread(Queue):
+    """Cannot read a record once two runs have begun."""
+
+    def next(self):
+        if len(self.taken) > 1:
+            raise VitinitError("a record cannot be read")
+        return super().next()
+
+
+LOCALLY = pytest.param(run_locally, Unread, "a record cannot be read", marks=pytest.mark.long)
+
+
+@pytest.mark.parametrize(("executor", "kind", "says"), [(run_inline, Queue, "bad.png: it is no BMP"), LOCALLY])
+def test_what_one_run_or_the_queue_cannot_read_stops_no_other_run(setting, tmp_path, executor, kind, says):
+    make_folder(tmp_path / "images", {"a": 2, "b": 2})
+    (tmp_path / "images/a/bad.png").touch()
+    cells = [Cell("unread", spec(dataset=folder_spec(tmp_path / "images"))), Cell("small", spec())]
+    queue, out = kind(cells, setting, slots=3), io.StringIO()
+    with pytest.raises(VitinitError, match=says):
+        work(queue, executor, Display(Console(file=out, width=300)))
+    assert "bad.png: it is no BMP" in out.getvalue()
+    assert Store(tmp_path).read("tiny").done.keys() == {cells[1].run_id}
 
 
 # Clusters: what is known of jobs, and jobs that are told to stop.

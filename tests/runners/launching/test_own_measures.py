@@ -46,6 +46,14 @@ class Wrong(Metric):
         return {"wrong": 100 * float(sums[0] / sums[1])}
 
 
+class Margin(Wrong):
+    name = "top1_margin"
+    percent = False
+
+    def values(self, sums):
+        return {"top1_margin": 120.0}
+
+
 class Lines(Tracker):
     name = "lines"
 
@@ -77,8 +85,9 @@ def test_a_grid_and_a_run_take_them_from_files(vitinit, tmp_path, monkeypatch):
     files = {"black.py": AUGMENTATION, "still.py": OPTIMIZER, "mine.py": MEASURES, "own.yaml": GRID}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    own = "--track mine.py:Lines --probe mine.py:size --metric mine.py:Wrong"
-    code, printed, _ = vitinit("run own.yaml --executor inline --device cpu --results out", own)
+    own = "--track mine.py:Lines --probe mine.py:size --metric mine.py:Wrong --metric mine.py:Margin"
+    command = "run own.yaml --executor inline --device cpu --results"
+    code, printed, _ = vitinit(command, "out", own)
     assert code == 0, printed
     (path,) = (file for file in (tmp_path / "out/own").glob("*.json"))
     record = json.loads(path.read_text())
@@ -87,8 +96,13 @@ def test_a_grid_and_a_run_take_them_from_files(vitinit, tmp_path, monkeypatch):
     assert len(before["more"]["size"]) == 1
     assert (tmp_path / "applied").exists()
     last = record["history"][-1]
+    assert last["metrics"]["top1_margin"] == 120
     assert last["metrics"]["wrong"] == 100 - last["val_top1" if "val_top1" in last else "test_top1"]
     assert (tmp_path / "out/own/tracking/lines/lines.txt").read_text() == "1\ndone\n"
     code, printed, _ = vitinit("tables --study own --results out --metric mine.py:Wrong")
     assert code == 0, printed
     assert f"{last['metrics']['wrong']:.1f}" in printed
+    monkeypatch.setattr(metrics.REGISTRY.known["top1_margin"], "percent", True)
+    code, printed, _ = vitinit(command, "other", own)
+    assert code == 1
+    assert "failed, VitinitError: metric 'top1_margin' gave {'top1_margin': 120.0}: in percent, or it" in printed

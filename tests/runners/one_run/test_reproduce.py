@@ -140,9 +140,9 @@ def test_what_differs_is_counted_and_told_with_what_may_explain_it(recorded):
     )
     rows = json.loads(recorded.model_dump_json())["history"]
     rows[-1]["metrics"]["invented"] = 99.9
-    assert compare(altered(recorded, history=rows), recorded).different == {
-        f"history.{len(rows) - 1}.metrics.invented": (99.9, "nothing")
-    }
+    own = compare(altered(recorded, history=rows), recorded)
+    assert own.different == {f"history.{len(rows) - 1}.metrics.invented": (99.9, "nothing")}
+    assert own.causes == ["metrics of one's own (--metric), which are not measured again"]
     alone = compare(recorded, altered(recorded, weights="0" * 64))
     assert alone.verdict.endswith("; nothing recorded explains it")
     on_gpu = altered(recorded, execution={**recorded.execution, "device": "cuda"})

@@ -17,8 +17,9 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.setting import Stop
+from vitinit.runners.basics.setting import Refused, Stop
 from vitinit.runners.launching import cluster
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -193,11 +194,15 @@ def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
 
 
 def fail(cells, where):
-    """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
+    """Data that rank 1 cannot read, and when it fails there; a loss that is no number; batches too small to share; then
+    rank 1 fails alone."""
     if os.environ["RANK"] == "1":
-        datasets.load = at_call(1, datasets.load, lambda: (_ for _ in ()).throw(OSError("no such file")))
+        for error in (OSError("no such file"), VitinitError("it is no image")):
+            datasets.load = at_call(1, datasets.load, lambda error=error: (_ for _ in ()).throw(error))
     with joined("cpu") as world:
         where = replace(where, execution=replace(where.execution, processes=world.size))
+        with pytest.raises(Refused, match="^rank 1 of 2: it is no image$"):
+            carry_out(cells[0], where, Stop(), world=world)
         for cell in cells:
             assert carry_out(cell, where, Stop(), world=world).status == "failed"
             if cell == cells[2] and world.rank == 1:
