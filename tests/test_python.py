@@ -7,6 +7,7 @@ from typing import get_args, get_type_hints
 import numpy as np
 import pytest
 import torch
+import yaml
 
 import vitinit
 from tests.benchmark.dataset_helpers import make_folder
@@ -86,14 +87,15 @@ def test_tables_have_a_row_a_run_and_a_row_an_epoch(root):
 # --- studies ---
 
 
-ROWS = {"Trunc normal": {"base": "trunc_normal"}, "Mimetic": {"base": "trunc_normal", "method": "mimetic"}}
-ASKED = {
-    "rows": ROWS,
-    "datasets": [{"name": "digits", "train_size": 100}],
-    "seeds": range(2),
-    "recipe": {"epochs": 1, "batch_size": 50},
-    "model": {"preset": "vit_micro", "image_size": 8, "patch_size": 4, "depth": 1},
-}
+ASKED = yaml.safe_load("""
+rows:
+  Trunc normal: {base: trunc_normal}
+  Mimetic: {base: trunc_normal, method: mimetic}
+datasets: [{name: digits, train_size: 100}]
+recipe: {epochs: 1, batch_size: 50}
+model: {preset: vit_micro, image_size: 8, patch_size: 4, depth: 1}
+""")
+ASKED["seeds"], ROWS = range(2), ASKED["rows"]
 
 
 @pytest.fixture(scope="module")

@@ -29,24 +29,22 @@ def spec(
 
     With `paper` it has the model and the epochs of arXiv 2404.01139's Table 2, of which only the last is evaluated.
     """
-    model = {"image_size": 32, "patch_size": 4, "width": 48, "depth": 4, "heads": 3}
+    model = dict(ROWS["model"])
     if paper:
-        large = {"image_size": 224, "patch_size": 16} if dataset == "imagenet" else {"patch_size": 2}
-        model |= {"width": 192, "depth": 12, **large}
+        model |= ROWS["large" if dataset == "imagenet" else "paper"]
         epochs = 300 if dataset == "imagenet" else 200
     if row == "ConViT":
-        model |= {"arch": "convit", "heads": 4, "position": "learned", "pool": "token", "gpsa_layers": 3}
+        model |= ROWS["convit"]
     initializers = dict(ROWS[row])
     if params:
         method = initializers["method"]
         initializers["method"] = {**method, "params": method["params"] | params}
-    recipe = {"name": "small", "epochs": epochs, "batch_size": 100, "lr": 1e-3}
     return RunSpec.model_validate(
         {
             "dataset": {"name": dataset, "train_size": train_size},
             "model": model | fields,
             **initializers,
-            "recipe": recipe | ({"evaluate_every": epochs} if paper else {}),
+            "recipe": ROWS["recipe"] | {"epochs": epochs} | ({"evaluate_every": epochs} if paper else {}),
             "seed": seed,
         }
     )

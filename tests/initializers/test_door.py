@@ -4,7 +4,7 @@ import math
 import re
 import sys
 from itertools import chain
-from typing import ClassVar, get_args
+from typing import get_args
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ from torch import nn
 import vitinit
 from vitinit.initializers import methods, registry
 from vitinit.initializers.apply import initialize_run
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods.mimetic import Mimetic
 from vitinit.initializers.registry import Initializer, WeightName
 from vitinit.initializers.streams import stream
@@ -94,7 +93,9 @@ def test_the_report_says_what_changed_in_four_lines_with_whole_names():
         f"aim: {report.attention_on_target:.3f} of the first layer's attention is on its target (uniform: 0.062)",
         "also: near uniform; for learned positions: solver='svd', position_scale=18",
     ]
-    report = vitinit.initialize(zoo.build("timm ViT"), "conditioned", base="trunc_normal")
+    assert report.attention_on_target < 2 * report.uniform == 2 / 16
+    report = vitinit.initialize(m, "impulse", base="trunc_normal", solver="svd", position_scale=18)
+    assert report.attention_on_target > 2 * report.uniform
     assert str(report).splitlines()[-1] == "no remarks"
     report = vitinit.initialize(zoo.build("timm ConvMixer"), "conv_filters", base="trunc_normal")
     assert str(report).splitlines()[-1] == "also: blocks.0.0.fn.0.weight (exclude from training) (and 4 more)"
@@ -110,17 +111,6 @@ def test_the_catalogue_prints_one_entry_after_the_other_and_errors_are_cut():
     for length, end in ((4_000, "x"), (4_001, "…")):
         said = str(vitinit.VitinitError("x" * length))
         assert (len(said), said[-1]) == (4_000, end)
-
-
-def test_impulses_that_do_not_take_are_said():
-    small = zoo.TABLE["timm ViT"] | {"img_size": 64}
-    report = vitinit.initialize(zoo.timm(small), "impulse", base="trunc_normal")
-    assert report.uniform == 1 / 64
-    assert report.attention_on_target < 2 / 64
-    assert report.remarks == ("near uniform; for learned positions: solver='svd', position_scale=18",)
-    report = vitinit.initialize(zoo.timm(small), "impulse", base="trunc_normal", solver="svd", position_scale=18)
-    assert report.attention_on_target > 2 / 64
-    assert report.remarks == ()
 
 
 def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not():
@@ -255,8 +245,6 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery, source, value
 
 def test_a_class_may_be_registered_again_and_say_what_it_sets():
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse"
-    with pytest.raises(VitinitError, match="two initializers are called 'impulse'"):
-        registry.register(type("Odd", (Mimetic,), {"name": "impulse"}))
     mine = type("Mine", (Mimetic,), {"apply": lambda *_: None})
     assert vitinit.initialize(tiny(), mine()).changes == (), "an instance is of its own class"
     given = {"name": "even_in_a_test", "touches": ("*",), "sets": get_args(WeightName), "apply": lambda *_: None}
@@ -270,8 +258,8 @@ def test_a_class_may_be_registered_again_and_say_what_it_sets():
 class Scripted(Initializer):
     """Clears the head at every call; in one of them does what `script` says."""
 
-    name: ClassVar[str] = "scripted"
-    touches: ClassVar[tuple[str, ...]] = ("*.weight",)
+    name = "scripted"
+    touches = ("*.weight",)
     script: str = ""
     at: str = "apply"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest.mock import MagicMock
 
 import pytest
+import yaml
 
 from tests.processes import ROOT
 from tests.runners.small_run import NOW, THREAD, altered
@@ -79,19 +80,20 @@ def test_a_run_that_cannot_be_repeated_here_says_why(recorded, vitinit):
     assert not Path("results/reproduced").exists(), "nothing was begun"
 
 
+MISCHIEF = """
+base: {name: 'mischief:Class', params: {}}
+model: {arch: python, python: 'mischief:Class', image_size: 8, args: {}}
+dataset: {name: 'mischief.py:Class@0000000000000000'}
+method: {name: placebo, params: {of: {name: placebo, of: {name: 'mischief:Class'}}}}
+"""
+
+
 def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitinit, monkeypatch, tmp_path):
     monkeypatch.delitem(sys.modules, "mischief", raising=False)
     (tmp_path / "mischief.py").write_text("from pathlib import Path\nPath('executed').touch()\n")
     monkeypatch.syspath_prepend(tmp_path)
     there = json.loads(recorded.spec.model_dump_json())
-    code = {"name": "mischief:Class", "params": {}}
-    named = {
-        "base": code,
-        "model": {"arch": "python", "python": "mischief:Class", "image_size": 8, "args": {}},
-        "dataset": {**there["dataset"], "name": f"mischief.py:Class@{'0' * 16}"},
-        "method": {"name": "placebo", "params": {"of": {"name": "placebo", "of": {"name": "mischief:Class"}}}},
-    }
-    for part, value in named.items():
+    for part, value in yaml.safe_load(MISCHIEF).items():
         record = altered(recorded, spec={**there, part: value})
         Store("results/local").write(record)
         exit_code, _, error = vitinit(f"reproduce {record.run_id}")
