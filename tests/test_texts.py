@@ -36,11 +36,16 @@ def of_my_grid(line):
     return MY_GRID in line or line.endswith(" my")
 
 
-def run(line, cwd):
+def run(line, cwd, **environment):
     """Output of a command, with the interpreter of these tests in place of the activated environment."""
     program, *words = shlex.split(line)
     python = VITINIT if program == "vitinit" else [sys.executable]
-    env = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT)}
+    env = {
+        **os.environ,
+        "COLUMNS": "200",
+        "PYTHONPATH": str(cwd if (cwd / "runners").exists() else ROOT),
+        **environment,
+    }
     done = subprocess.run([*python, *words], cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -136,10 +141,7 @@ EXAMPLES = ROOT / "docs/examples"
 
 def printed(path, cwd):
     (code,) = blocks("python3", path.read_text(encoding="utf-8"))
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run("python -c " + shlex.quote(code), cwd, OMP_NUM_THREADS="1", CUDA_VISIBLE_DEVICES="")
 
 
 @TRAINS

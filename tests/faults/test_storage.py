@@ -75,11 +75,6 @@ def read_only(where):
         subprocess.run(f"mount {options} {where.root}".split(), check=True)
 
 
-def same_as_left_alone(cell, where, folder):
-    record = Store(where.root).read(where.study).done[cell.run_id]
-    return record.without_times() == finish(cell, setting(folder / "left alone")).without_times()
-
-
 @thorough
 @pytest.mark.parametrize("fault", [full, read_only])
 def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path, fault, tally):
@@ -95,7 +90,11 @@ def test_a_record_that_cannot_be_written_is_safe_elsewhere(small_disk, tmp_path,
     assert (contents.done, contents.problems) == ({}, [])
     command = re.search(r"mv (\S+) (\S+)$", heard[-1])
     shutil.move(command[1], command[2])
-    assert same_as_left_alone(cell, where, tmp_path)
+    record, alone = (
+        Store(where.root).read(where.study).done[cell.run_id],
+        finish(cell, setting(tmp_path / "left alone")),
+    )
+    assert record.without_times() == alone.without_times()
     tally(f"no record by a disk that is {fault.__name__}", 1, 1)
 
 

@@ -21,7 +21,6 @@ import numpy as np
 import timm
 import torch
 import yaml
-from torch import Tensor
 
 import vitinit
 from tests.golden.cli import answer
@@ -31,7 +30,6 @@ GOLDEN = yaml.safe_load(FILE.read_bytes())
 RUNS = "run"
 NAMES = [*GOLDEN["models"], RUNS]
 TOLERANCE = 1e-3
-State = dict[str, Tensor]
 
 
 def build(described):
@@ -46,14 +44,6 @@ def build(described):
         grid, width = model.patch_embed.grid_size, model.embed_dim
         model.register_buffer("pos_embed", timm.layers.build_sincos2d_pos_embed(grid, width)[None])
     return model
-
-
-def initialized(described, base, method, seed):
-    """Initialise a new model; return the number of untrained tensors and the state."""
-    model = build(described)
-    images_BCHW = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    report = vitinit.initialize(model, method, base=base, seed=seed, batch=images_BCHW)
-    return len(report.untrained), model.state_dict()
 
 
 def run(grid):
@@ -90,7 +80,10 @@ def states(model):
             yield f"{model}: {name}", 0, state
     for _, base, method, seeds in (case for case in GOLDEN["cases"] if case[0] == model):
         for seed in seeds:
-            yield f"{model}: {base}, {method}, {seed}", *initialized(GOLDEN["models"][model], base, method, seed)
+            built = build(GOLDEN["models"][model])
+            images_BCHW = torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+            report = vitinit.initialize(built, method, base=base, seed=seed, batch=images_BCHW)
+            yield f"{model}: {base}, {method}, {seed}", len(report.untrained), built.state_dict()
 
 
 def differences(model):

@@ -99,13 +99,11 @@ def test_an_adapter_of_a_wrapper_hides_no_model_inside_and_wins_over_what_is_kno
     norm = type("RMSNorm", (Gain,), {})("gamma")
     m = nn.ModuleDict({"net": zoo.build("timm ViT registers, layer scale"), "norm": norm})
     with registered("ours", models=(nn.ModuleDict,), parameters={"*.gamma": "layer_scale", "net.cls_token": 0.5}):
-        report = vitinit.initialize(m, "impulse", base="trunc_normal", layer_scale=0.25)
-    assert report.attention_on_target > 0, "by the positions of the model inside"
-    gammas = {name: {*p.flatten().tolist()} for name, p in m.named_parameters() if "gamma" in name}
-    assert gammas == {name: {1.0 if name == "norm.gamma" else 0.25} for name in gammas}
-    assert (m["net"].cls_token == 0.5).all()
+        vitinit.initialize(m, "impulse", base="trunc_normal", layer_scale=0.25)
+    for name, value in {"net.cls_token": 0.5, "net.blocks.1.ls2.gamma": 0.25, "norm.gamma": 1}.items():
+        assert (m.get_parameter(name) == value).all(), name
     plain = Model()
-    plain.pos_embed = nn.Parameter(torch.randn(1, 17, 48))
+    plain.pos_embed = plain.where
     with registered("ours", kind(), **REST | {"position": ""}):
         vitinit.initialize(plain, "impulse", base="trunc_normal")
 
@@ -222,8 +220,7 @@ def test_a_student_and_its_teacher_stay_equal():
     for tower in (online, encoder()):
         refused(nn.ModuleList([tower, copy.deepcopy(tower)]), "'0', '1'", **BASE)
     vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
-    attends_twice = nn.ModuleDict({name: nn.MultiheadAttention(48, 4) for name in ("rows", "columns")})
-    for block in (MixerBlock(16, 9), attends_twice):
+    for block in (MixerBlock(16, 9), nn.ModuleList(nn.MultiheadAttention(48, 4) for _ in range(2))):
         vitinit.initialize(nn.ModuleList([block, copy.deepcopy(block)]), **BASE)
     towers = nn.ModuleDict({"image": tiny(), "text": tiny()})
     for _ in range(2):  # which the first call makes equal
@@ -234,7 +231,8 @@ def test_a_linear_that_embeds_patches_is_no_classifier():
     m = tiny()
     m.patch_embed.fc = nn.Linear(48, 48)
     vitinit.initialize(m, base="jax_vit")
-    assert (bool(m.patch_embed.fc.weight.any()), bool(m.head.weight.any())) == (True, False)
+    assert m.patch_embed.fc.weight.any()
+    assert not m.head.weight.any()
 
 
 def test_an_empty_buffer_and_whole_numbers_are_no_trouble():

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from PIL import Image
 
+from tests.benchmark.dataset_helpers import make_folder
 from tests.processes import ROOT
 from tests.runners.launching import test_rank
 from tests.runners.small_run import altered
-from vitinit.benchmark.datasets import registry
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.grid import load
 from vitinit.benchmark.records import store
@@ -73,13 +72,10 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     def download(name, folder):
         if name == "stl10":
             raise VitinitError("cannot download stl10 (no network)")
-        for number in range(20):
-            path = folder / f"eurosat/2750/{number % 10}/{number}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.new("RGB", (8, 8), (9 * number, number, 0)).save(path)
+        make_folder(folder / "eurosat/2750", dict.fromkeys("0123456789", 2))
 
     monkeypatch.setattr(datasets, "download", download)
-    monkeypatch.setitem(vars(registry.get("eurosat")), "images", (10, 10))
+    monkeypatch.setitem(vars(datasets.get("eurosat")), "images", (10, 10))
     recipe = {"name": "small", "epochs": 1, "batch_size": 4}
     block = TINY["blocks"][0] | {"datasets": ["eurosat", "stl10"], "recipe": recipe}
     grid = write(tmp_path / "tiny.yaml", TINY | {"blocks": [block]})

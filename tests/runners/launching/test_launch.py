@@ -17,7 +17,6 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
-from tests.benchmark.dataset_helpers import folder_spec, make_folder
 from tests.runners import job
 from tests.runners.small_run import THREAD, spec
 from vitinit.benchmark.grids import grid
@@ -58,14 +57,10 @@ def test_a_run_that_came_free_is_carried_out(setting):
     assert "2/2 done, 0 s left" in out.getvalue()
 
 
-LENGTHS = {"one seed": (40, 1), "ten seeds": (4, 10), "four seeds": (10, 4)}
-
-
-@pytest.mark.parametrize("case", LENGTHS)
+@pytest.mark.parametrize(("rows", "seeds"), [(40, 1), (4, 10), (10, 4)])
 @pytest.mark.parametrize("known", [True, False])
-def test_workers_that_pull_end_together(setting, case, known):
+def test_workers_that_pull_end_together(setting, rows, seeds, known):
     """Forty runs of lengths 1 to 10 on four workers, on a clock of its own: as a multiple of the ideal."""
-    rows, seeds = LENGTHS[case]
     dice, ratios = random.Random(0), []
     specs = [spec(seed=seed) for seed in range(seeds)]
     by_row = [[Cell(f"row {row}", each.model_copy(update={"recipe": recipe})) for each in specs]
@@ -184,13 +179,10 @@ def test_what_hangs_is_killed_after_its_grace_and_goes_on_from_its_checkpoint(se
     (tmp_path / "hangs.py").write_text(HANGS)
     monkeypatch.syspath_prepend(tmp_path)
     cell = Cell("hangs", spec(method=InitializerSpec(name="hangs:Hangs", params={"launcher": os.getpid()})))
-    out, stopped, every_step = io.StringIO(), False, replace(setting, checkpoint_minutes=0.0)
+    out, every_step = io.StringIO(), replace(setting, checkpoint_minutes=0.0)
     first = replace(every_step, execution=Execution("cpu", THREAD, "local"), grace_s=0.1)
-    try:
+    with pytest.raises(KeyboardInterrupt):
         work(Queue((cell,), first), run_locally, Display(Console(file=out, width=200)))
-    except KeyboardInterrupt:
-        stopped = True
-    assert stopped
     assert "killed before it had saved; its last checkpoint counts" in out.getvalue()
     assert Store(tmp_path).outcome("tiny", cell.run_id) is None
     record = carry_out(cell, every_step, Stop())
@@ -243,23 +235,21 @@ class Unread(Queue):
 
     def next(self):
         if len(self.taken) > 1:
-            raise VitinitError("a record cannot be read")
+            raise VitinitError("a record is more than can be read")
         return super().next()
 
 
-LOCALLY = pytest.param(run_locally, Unread, "a record cannot be read", marks=pytest.mark.long)
+LOCALLY = [pytest.param(run_locally, kind, marks=pytest.mark.long) for kind in (Queue, Unread)]
 
 
-@pytest.mark.parametrize(("executor", "kind", "says"), [(run_inline, Queue, "bad.png: it is no BMP"), LOCALLY])
-def test_what_one_run_or_the_queue_cannot_read_stops_no_other_run(setting, tmp_path, executor, kind, says):
-    make_folder(tmp_path / "images", {"a": 2, "b": 2})
-    (tmp_path / "images/a/bad.png").touch()
-    cells = [Cell("unread", spec(dataset=folder_spec(tmp_path / "images"))), Cell("small", spec())]
-    queue, out = kind(cells, setting, slots=3), io.StringIO()
-    with pytest.raises(VitinitError, match=says):
-        work(queue, executor, Display(Console(file=out, width=300)))
-    assert "bad.png: it is no BMP" in out.getvalue()
-    assert Store(tmp_path).read("tiny").done.keys() == {cells[1].run_id}
+@pytest.mark.parametrize(("executor", "kind"), [(run_inline, Queue), *LOCALLY])
+def test_what_cannot_be_read_of_one_run_or_for_the_next_one_stops_no_other_run(setting, tmp_path, executor, kind):
+    recipe, out = spec().recipe.model_copy(update={"batch_size": 101}), io.StringIO()
+    queue = kind([Cell("too few images", spec(recipe=recipe)), Cell("small", spec())], setting, slots=3)
+    with pytest.raises(VitinitError, match="is more than"):
+        work(queue, executor, Display(Console(file=out, width=200)))
+    assert "stopped, batch_size 101 is more than the 100 training images" in out.getvalue()
+    assert Store(tmp_path).read("tiny").done.keys() == {spec().run_id}
 
 
 # Clusters: what is known of jobs, and jobs that are told to stop.
@@ -366,15 +356,18 @@ def test_there_are_as_many_jobs_as_runs_and_at_most_those_of_the_profile(cells, 
     assert cluster.wanted(todo, view_of(cells, tmp_path), profile, add=5) == 5
 
 
-def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says):
+def test_a_run_is_not_live_once_its_job_is_over_however_fresh_its_heartbeat(cells, tmp_path, cluster_says, monkeypatch):
     run_id = cells[0].run_id
     claimed(setting_of(tmp_path).folder(run_id), "7_0")
     cluster_says(squeue="true", scontrol="exit 1", sacct="echo '7_0|CANCELLED|0:0|study-aaaaaa'")
     assert states(cells, tmp_path)[run_id][0] == "live", "a job that nobody here handed out"
     hand_out(tmp_path, "aaaaaa", [run_id])
     assert states(cells, tmp_path)[run_id] == ("to do", "job 7_0 ended: CANCELLED, exit code 0:0")
-    todo = Queue((), setting_of(tmp_path))
-    cluster.hand_out(view_of(cells, tmp_path), todo, LaunchOptions(), MagicMock(), Profile())
+    ended = view_of(cells, tmp_path), Queue((), setting_of(tmp_path)), LaunchOptions(), MagicMock(), Profile()
+    with monkeypatch.context() as another_user:
+        another_user.setattr(os, "utime", MagicMock(side_effect=PermissionError))
+        cluster.hand_out(*ended)
+    cluster.hand_out(*ended)
     assert claims.live(setting_of(tmp_path).folder(run_id)) is None, "whoever comes may take it at once"
 
 

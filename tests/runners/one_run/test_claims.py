@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from contextlib import suppress
-from unittest.mock import Mock
 
 import pytest
 
@@ -85,13 +84,6 @@ def test_of_an_owner_on_another_machine_the_heartbeat_decides(tmp_path, monkeypa
     else:
         with claims.held(tmp_path, Stop()):
             assert claims.live(tmp_path).pid == os.getpid()
-
-
-def test_a_claim_of_another_user_is_left_to_its_heartbeat(tmp_path, monkeypatch):
-    owner = written_by(tmp_path, 0)
-    monkeypatch.setattr(os, "utime", Mock(side_effect=PermissionError))
-    claims.bury(tmp_path, owner)
-    assert claims.live(tmp_path) == owner
 
 
 def test_a_damaged_claim_counts_until_it_is_stale(tmp_path):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from PIL import Image
 
+from tests.benchmark.dataset_helpers import folder_spec, make_folder, make_image
 from tests.faults import harness
 from tests.faults.harness import assert_same, setting, stopped_after
 from tests.runners import job
@@ -16,7 +16,7 @@ from tests.runners.worlds import Died, at_call, together
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.store import Store
-from vitinit.benchmark.spec import DatasetSpec, Recipe
+from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
 from vitinit.runners.basics.setting import Refused, Stop
@@ -31,17 +31,14 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
-    for number in range(50):
-        path = tmp_path / f"pets/{'cat' if number % 2 else 'dog'}/{number:02}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 8), (5 * number, 9, 200 - number)).save(path)
-    cell = Cell("folder", spec(dataset=DatasetSpec(name="folder", path=str(tmp_path / "pets"))))
+    make_folder(tmp_path / "pets", {"cat": 25, "dog": 25})
+    cell, path = Cell("folder", spec(dataset=folder_spec(tmp_path / "pets"))), tmp_path / "pets/dog/024.png"
     whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
     carry_out(cell, whole, Stop())
     assert not whole.folder(cell.run_id).exists(), "of a finished run only its record is left"
     stopped_after(1, cell, resumed)
     kept = path.read_bytes()
-    Image.new("RGB", (8, 8), (255, 255, 255)).save(path)
+    make_image(path, 0)
     failed = carry_out(cell, resumed, Stop())
     assert (failed.status, failed.error) == ("failed", "VitinitError")
     assert re.search(f"images have changed .* put them back, or remove unfinished/{cell.run_id}", failed.message)
@@ -194,8 +191,7 @@ def test_a_process_whose_device_breaks_ends_all_without_a_failure(tmp_path):
 
 
 def fail(cells, where):
-    """Data that rank 1 cannot read, and when it fails there; a loss that is no number; batches too small to share; then
-    rank 1 fails alone."""
+    """Data that rank 1 cannot read; a loss that is no number; batches too small to share; then rank 1 fails alone."""
     if os.environ["RANK"] == "1":
         for error in (OSError("no such file"), VitinitError("it is no image")):
             datasets.load = at_call(1, datasets.load, lambda error=error: (_ for _ in ()).throw(error))

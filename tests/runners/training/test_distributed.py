@@ -9,19 +9,13 @@ from tests.runners.training.test_train import MODEL, initialised, split
 from tests.runners.worlds import together
 from vitinit.benchmark.image_files.arrays import Data
 from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Execution, Stop, check_execution
+from vitinit.runners.basics.setting import Execution, Stop, Stopped, check_execution
 from vitinit.runners.loaders.base import ResidentLoader
 from vitinit.runners.training import distributed, train
-from vitinit.runners.training.distributed import ALONE, Failed, World, joined
-from vitinit.runners.training.train import Training, update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CPU = torch.device("cpu")
-
-
-class Interrupted(Exception):
-    pass
 
 
 RECIPE = small_run.recipe(**small_run.EVERYTHING["processes"])
@@ -41,13 +35,13 @@ def begun(world, recipe=RECIPE, dtype=torch.float32, seed=0, model=MODEL, micro_
     kind = Precise if dtype is torch.float64 else ResidentLoader
     loader = kind(data, recipe, 0, CPU, world)
     built = initialised(seed + world.rank, model=model).to(dtype)
-    training = Training(built, recipe, loader.steps, CPU, world, micro_batch)
+    training = train.Training(built, recipe, loader.steps, CPU, world, micro_batch)
     training.loss_sum = training.loss_sum.to(dtype)
     training.load_state_dict(world.broadcast(training.state_dict()))
     return training, loader
 
 
-def fitted(micro_batch, dtype, world=ALONE):
+def fitted(micro_batch, dtype, world=distributed.ALONE):
     """Weights and their average, curves and correct test images of a whole training."""
     training, loader = begun(world, dtype=dtype, micro_batch=micro_batch)
     train.train(training, loader, between_steps=lambda: world.agreed(Stop()))
@@ -60,7 +54,7 @@ CASES = [(None, torch.float64), (2, torch.float64), (2, torch.float32)]
 
 
 def in_a_world(cases):
-    with joined("cpu") as world:
+    with distributed.joined("cpu") as world:
         return [fitted(*case, world) for case in cases]
 
 
@@ -92,7 +86,7 @@ def one_step_with_an_overflow(world):
     parallel = train.warmed_up(world.parallel(training.model), training, loader.image_size)
     images, labels = next(loader.train(0))
     images = images * (1e30 if world.rank == world.size - 1 else 1)
-    update(training, parallel, (images, labels), 0)
+    train.update(training, parallel, (images, labels), 0)
     after = training.model.state_dict()
     return all(torch.equal(after[name], tensor) for name, tensor in before.items()), training.scaler.get_scale()
 
@@ -106,9 +100,9 @@ def stopped_and_taken_up_again(world):
 
     def stop():
         if first.step == 3:
-            raise Interrupted
+            raise Stopped
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(Stopped):
         train.train(first, loader, between_steps=stop)
     second, _ = begun(world, seed=7, model=big)
     second.load_state_dict(first.state_dict())
@@ -126,31 +120,19 @@ def agreed(world):
     return before, world.agreed(stop)
 
 
-def fate(world):
-    """Raise an error in one process; return the error that each has."""
-    try:
-        with world.same_fate():
-            if world.rank == 2:
-                raise OSError("no such file")
-    except Failed as error:
-        return f"{error.kind}: {error.message}"
-    return ""
-
-
 def all_that_three_try():
-    with joined("cpu") as world:
-        tries = [one_step_with_an_overflow, stopped_and_taken_up_again, agreed, fate]
+    with distributed.joined("cpu") as world:
+        tries = [one_step_with_an_overflow, stopped_and_taken_up_again, agreed]
         return [world.threads, *(function(world) for function in tries)]
 
 
 @pytest.mark.long
 def test_three_processes_agree():
-    for rank, (threads, overflow, same_bits, stop, failed) in enumerate(together(3, all_that_three_try)):
+    for rank, (threads, overflow, same_bits, stop) in enumerate(together(3, all_that_three_try)):
         assert threads == max(1, len(distributed.usable_cores()) // 3)
         assert overflow == (True, 2.0**15), "an overflow in one process: none takes the step, all halve the scale"
         assert same_bits, f"rank {rank}: other bits after a resume"
         assert stop == ("", "SIGTERM" if rank == 1 else "SIGTERM in the process of rank 1")
-        assert failed == "OSError: rank 2 of 3: no such file"
 
 
 def test_batches_that_batch_norm_needs_whole_are_not_cut(tmp_path):
@@ -166,5 +148,5 @@ def test_each_process_takes_the_gpu_of_its_own_number_and_waits_for_half_an_hour
     """Or, where a task sees fewer, one of those."""
     for seen, index in ((4, 3), (2, 1), (1, 0)):
         monkeypatch.setattr(torch.cuda, "device_count", lambda seen=seen: seen)
-        assert World(7, 8, local_rank=3).device("cuda") == torch.device("cuda", index)
+        assert distributed.World(7, 8, local_rank=3).device("cuda") == torch.device("cuda", index)
     assert distributed.TIMEOUT.total_seconds() <= 1800

@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn.metrics import jaccard_score
 from torch import nn
-from torch.nn import functional as F
 
 from vitinit.benchmark.grids.grid import resolve_model
 from vitinit.benchmark.image_files.arrays import IGNORED, Data, Split
@@ -77,7 +76,10 @@ def test_evaluation_counts_every_test_image_once(data):
         logits = torch.stack([model(image[None])[0] for image in loader.normalise(data.held_out.images)]).double()
     expected = -logits.log_softmax(-1)[torch.arange(703), data.held_out.labels].mean()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
-    assert top1 == pytest.approx(100 * (logits.argmax(-1) == data.held_out.labels).double().mean().item())
+    right = (logits.argmax(-1) == data.held_out.labels).double()
+    assert top1 == pytest.approx(100 * right.mean().item())
+    light = right[data.held_out.labels == 1].mean().item()
+    assert metrics["class_accuracy_1"] == pytest.approx(100 * light), "after the last epoch also what is measured then"
 
 
 def test_a_loss_that_is_no_number_is_an_error(data):
@@ -203,5 +205,5 @@ def test_scores_are_those_of_all_pixels_that_count():
     counted, (scored, correct) = masks != IGNORED, evaluate(nn.Identity(), loader)
     truth, logits = masks[counted].long(), logits_BSSK[counted]
     miou = 100 * jaccard_score(truth, logits.argmax(-1), labels=[0, 1, 2], average="macro")
-    assert scored == pytest.approx({"loss": float(F.cross_entropy(logits, truth)), "miou": miou})
+    assert scored == pytest.approx({"loss": float(nn.functional.cross_entropy(logits, truth)), "miou": miou})
     assert correct is None
