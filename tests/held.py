@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
 
 from vitinit.initializers.bases.library_defaults import TruncNormal
 from vitinit.runners.basics.setting import Stop
@@ -22,7 +21,7 @@ HOLD = "VITINIT_TEST_HOLD"
 class Held(TruncNormal):
     """`trunc_normal`, after so many steps of each session as `after` says with a wait."""
 
-    name: ClassVar[str] = "held"
+    name = "held"
     after: int = 7
 
     def freeze(self, model):

@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.faults.harness import assert_same, cell_of, setting, stopped_after
 from tests.pretended_gpu import GPU, Refused, Stream, pretended_gpu
@@ -164,7 +163,7 @@ def test_what_a_model_must_not_do_is_found(fault, wrong):
 
 @pytest.mark.parametrize(
     ("cls", "method", "fault"),
-    [(Tensor, "record_stream", "memory was freed"), (Stream, "wait_event", "does not wait for another stream")],
+    [(torch.Tensor, "record_stream", "memory was freed"), (Stream, "wait_event", "does not wait for another stream")],
 )
 def test_streams_that_do_not_wait_for_each_other_are_found(cls, method, fault, monkeypatch):
     with pretended_gpu() as gpu, monkeypatch.context() as patch:

@@ -17,7 +17,6 @@ from vitinit.analysis.pages.__main__ import main
 from vitinit.analysis.pages.facts import Facts, spread
 from vitinit.analysis.pages.render import page
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.records.looks import Comparison, Look, Looks
 from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
@@ -104,7 +103,7 @@ PLAIN = {"Kaiming uniform": [40.0, 41.0, 42.0]}
 
 
 def comparison(gain):
-    return Comparison(gain=gain, low=gain - 1, high=gain + 1, p=0.01, says="gain")
+    return looks.Comparison(gain=gain, low=gain - 1, high=gain + 1, p=0.01, says="gain")
 
 
 def test_a_list_has_one_setting_and_is_ranked_by_the_lower_end(tmp_path, capsys):
@@ -115,8 +114,8 @@ def test_a_list_has_one_setting_and_is_ranked_by_the_lower_end(tmp_path, capsys)
     several(tmp_path, {**PLAIN, "Mimetic": [45.0, 46.1, 46.9]}, study="rank-mine", label="Mine")
     contrasts = [("Mine", "Mine's base"), ("Mine", "Mine, placebo")]
     Store(tmp_path).write_layout("rank-mine", Layout(contrasts=contrasts))
-    look = Look(n=8, base=comparison(3.2), placebo=comparison(0.5))
-    looks.write(tmp_path / "rank-mine", Looks(tier="standard", worth=1, seeds=list(range(12)), taken=[look]))
+    look = looks.Look(n=8, base=comparison(3.2), placebo=comparison(0.5))
+    looks.write(tmp_path / "rank-mine", looks.Looks(tier="standard", worth=1, seeds=list(range(12)), taken=[look]))
     results = ["--results", str(tmp_path)]
     assert main(results) == 0
     lines = (tmp_path / "board.md").read_text().splitlines()

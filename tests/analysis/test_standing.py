@@ -10,7 +10,6 @@ from synthetic_records import done, failed, respecified, several, with_metrics, 
 from vitinit.analysis import standing
 from vitinit.analysis.frame import load
 from vitinit.benchmark.records import looks
-from vitinit.benchmark.records.looks import Looks
 from vitinit.benchmark.records.store import Layout, Store
 
 BASE = np.array([40.0, 41.0, 39.0, 42.0, 40.0, 41.0, 38.0, 43.0, 40.0, 41.0, 40.5, 39.5])
@@ -26,7 +25,7 @@ def study(root, mine, placebo=NONE, layout=BOTH):
         tops = {"Mimetic": values.round(2).tolist()}
         several(root, tops, study="rank-mine", label=row, params={"seed_of_row": row})
     Store(root).write_layout("rank-mine", layout)
-    looks.write(root / "rank-mine", Looks(tier="quick", worth=1, seeds=list(range(12))))
+    looks.write(root / "rank-mine", looks.Looks(tier="quick", worth=1, seeds=list(range(12))))
     return load([root], "rank-mine")
 
 
@@ -141,7 +140,7 @@ def test_a_failed_run_and_a_changed_file_are_said(tmp_path):
         run = failed("Mimetic", study="rank-mine", seed=seed, epochs=1)
         write(tmp_path, run.model_copy(update={"row": "Mine", "error": "Diverged"}))
     Store(tmp_path).write_layout("rank-mine", ALONE)
-    looks.write(tmp_path / "rank-mine", Looks(tier="quick", worth=1, seeds=list(range(12))))
+    looks.write(tmp_path / "rank-mine", looks.Looks(tier="quick", worth=1, seeds=list(range(12))))
     (tmp_path / "rank-mine.yaml").touch()
     (tmp_path / "rank-00000000.yaml").touch()
     assert printed(load([tmp_path], "rank-mine")).splitlines() == [

@@ -11,7 +11,6 @@ from scipy import stats as scipy_stats
 
 from vitinit.analysis import standing, stats
 from vitinit.analysis.comparison import unnamed
-from vitinit.analysis.stats import sign_flip_p
 from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Looks, read
 from vitinit.initializers.errors import VitinitError
 
@@ -125,7 +124,7 @@ def test_the_product_decides_as_the_simulation_does():
         for n, level in PLAN:
             taken = standing.judge(unnamed("", pd.Series(study[:n])), level, 1e-12, taken)
         assert (taken.says in ("gain", "loss")) == expected
-        assert taken.p == pytest.approx(sign_flip_p(study))
+        assert taken.p == pytest.approx(stats.sign_flip_p(study))
 
 
 def test_a_plan_that_can_decide_nothing_is_refused(tmp_path):

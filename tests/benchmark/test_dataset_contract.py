@@ -9,7 +9,6 @@ import torch
 from dataset_helpers import error_of, make_folder
 
 from vitinit.benchmark.datasets import registry
-from vitinit.benchmark.datasets.registry import Dataset, decoded_size, load, train_and_val
 from vitinit.benchmark.image_files.arrays import IGNORED
 from vitinit.benchmark.spec import WITH_PATH, DatasetSpec
 
@@ -52,7 +51,7 @@ def test_what_it_declares_is_what_is_loaded(here):
     numbers = (len(opened.train.labels), len(opened.test.labels))
     assert dataset.images in (None, numbers)
     assert dataset.classes in (None, classes)
-    assert decoded_size(spec, SIZE, place) == sum(numbers) * (3 + dataset.dense) * SIZE**2
+    assert registry.decoded_size(spec, SIZE, place) == sum(numbers) * (3 + dataset.dense) * SIZE**2
     assert len(set(opened.classes)) == classes
 
 
@@ -61,8 +60,10 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here):
     dataset, classes = registry.get(spec.name), len(opened.classes)
     size = 4 * classes
     spec = spec.model_copy(update={"val_size": size, "train_size": size, "train_draw": "seed", "evaluate_on": "val"})
-    data = load(spec, SIZE, place, draw=1)
-    (chosen, val), (others, same) = (train_and_val(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2))
+    data = registry.load(spec, SIZE, place, draw=1)
+    (chosen, val), (others, same) = (
+        registry.train_and_val(opened.train.labels.numpy(), spec, classes, draw) for draw in (1, 2)
+    )
     assert not set(chosen) & set(val)
     assert np.array_equal(val, same)
     assert not np.array_equal(chosen, others)
@@ -76,14 +77,14 @@ def test_its_parts_are_disjoint_and_stratified_and_those_of_its_files(here):
     assert (data.classes, len(data.mean), len(data.std)) == (opened.classes, 3, 3)
     assert opened.statistics in (None, (data.mean, data.std))
     decoded = 2 * size if dataset.images else len(opened.train.labels) + len(opened.test.labels)
-    assert decoded_size(spec, SIZE, place) == decoded * (3 + dataset.dense) * SIZE**2
+    assert registry.decoded_size(spec, SIZE, place) == decoded * (3 + dataset.dense) * SIZE**2
     assert dataset.training_images(spec) == size
 
 
 def test_what_is_missing_or_damaged_is_one_line_that_names_it_and_where_it_comes_from(tmp_path):
     for dataset in map(registry.get, NAMES):
         spec, place = spec_of(dataset, tmp_path / "missing"), tmp_path / dataset.name
-        assert dataset.downloaded or dataset.origin != Dataset.origin
+        assert dataset.downloaded or dataset.origin != registry.Dataset.origin
         if dataset.name in WITH_PATH:
             assert str(tmp_path / "missing") in error_of(spec)
             continue

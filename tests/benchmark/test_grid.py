@@ -21,7 +21,6 @@ from vitinit.benchmark.settings import named_fields
 from vitinit.benchmark.spec import DatasetSpec, InitializerSpec, Recipe, RunSpec
 from vitinit.initializers import plugins, registry
 from vitinit.initializers.errors import VitinitError
-from vitinit.initializers.plugins import FOLDERS
 from vitinit.runners.launching.selection import fixed_values, matches
 
 GRID = """
@@ -238,7 +237,7 @@ blocks:
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv(FOLDERS, "")
+    monkeypatch.setenv(plugins.FOLDERS, "")
     return written(tmp_path / "first")
 
 
@@ -286,7 +285,7 @@ def test_a_file_that_has_changed_since_is_asked_for_by_its_content(folder):
     (folder / "own_model.py").write_text(MODEL + "\n")
     with pytest.raises(VitinitError, match="has another content now"):
         plugins.pinned(name, folder)
-    with pytest.raises(VitinitError, match=f"{FOLDERS}=FOLDER says where it is"):
+    with pytest.raises(VitinitError, match=f"{plugins.FOLDERS}=FOLDER says where it is"):
         plugins.load(name)
     (folder / "own_model.py").write_text(mine)
     assert plugins.load(name).__name__ == "tiny"

@@ -257,16 +257,13 @@ def test_half_residuals_and_norms_have_the_type_of_autocast_and_without_it_nothi
 # --- initialisers that fit ---
 
 
-GIVEN = {"procedural": {"steps": 1, "strings": 2, "batch_size": 2}}
-
-
 @pytest.mark.parametrize("arch", ["convit", "convmixer", "vit"])
 def test_what_is_said_to_fit_is_carried_out_and_what_is_not_is_refused(arch):
     spec = resolve_model({"preset": f"{arch}_micro", "image_size": 32, "patch_size": 4})
     model = build_model(spec, 10)
     for name in registry.names():
         verdict = misfit(spec, resolve_initializer({"name": name}).model_dump_json())
-        part = registry.build(name, GIVEN.get(name, {}))
+        part = registry.build(name, {"steps": 1, "strings": 2, "batch_size": 2} if name == "procedural" else {})
         base, method = (part, None) if part.kind == "base" else (registry.build("trunc_normal", {}), part)
         if verdict:
             with pytest.raises(VitinitError) as refused:

@@ -63,7 +63,9 @@ CHAIN = (("claim", 1), ("training", 3), ("evaluation", 1), ("checkpoint", 1), ("
 STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGUSR2)
 ROWS = {
     "digits": "fp16-mixing rand-augment sgd-step lion-wsd muon-linear ema-constant convit convmixer",
-    **{"timm": "timm", "shapes": "masks", "folder": "crops"},
+    "timm": "timm",
+    "shapes": "masks",
+    "folder": "crops",
 }
 """Rows of `grids/`, by grid: together they cross what a run can be made of."""
 NAMES = [(name, row) for name, rows in ROWS.items() for row in rows.split()]

@@ -14,7 +14,6 @@ from tests.golden import cli, weights
 from tests.records import REFERENCE
 from vitinit.analysis.pages.__main__ import main as pages
 from vitinit.runners.basics import environment
-from vitinit.runners.basics.environment import set_flags
 from vitinit.runners.basics.setting import Execution
 from vitinit.runners.options import console
 
@@ -31,7 +30,7 @@ def terminal(one_thread, monkeypatch):
         monkeypatch.setattr(sys, name, [*getattr(sys, name)])
     with patch.dict(os.environ, cli.settings()):
         yield
-    set_flags(Execution("cpu", 1, "inline"))
+    environment.set_flags(Execution("cpu", 1, "inline"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,10 +16,9 @@ from vitinit.benchmark.models.convit import ConViT
 from vitinit.benchmark.models.vit import ViT
 from vitinit.benchmark.spec import model_spec
 from vitinit.initializers import registry
-from vitinit.initializers.registry import Job
 
 CLASSES = 10
-JOB = Job()
+JOB = registry.Job()
 
 VIT = ViT(image_size=32, patch_size=4, width=48, depth=2, heads=4)
 VIT_TOKEN = VIT.model_copy(update={"position": "learned", "pool": "token"})

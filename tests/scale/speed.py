@@ -144,6 +144,7 @@ if __name__ == "__main__":
         "compiled": lacks_compiler(DEVICE.type),
     }
     for part, reason in reasons.items():
-        print(f"{part}: not measured: {reason}\n" * bool(reason), end="", flush=True)
+        if reason:
+            print(f"{part}: not measured: {reason}", flush=True)
     for part in sys.argv[1:]:
         globals()[part]()

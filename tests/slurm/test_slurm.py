@@ -10,7 +10,6 @@ import pytest
 from vitinit.slurm import jobs, profiles, submit
 from vitinit.slurm.jobs import JobEnd, Queued, SlurmError
 from vitinit.slurm.profiles import Profile, load
-from vitinit.slurm.submit import ignored_variables, max_array_size, script
 
 SQUEUE = """\
 12_1|RUNNING|node[1-2]|fit|None
@@ -40,9 +39,8 @@ def test_what_squeue_and_sacct_say_of_jobs(tmp_path, cluster_says):
     assert waiting["27"].reason == "ReqNodeNotAvail, UnavailableNodes:node7|8"
     assert "--name fit,more --format" in (tmp_path / "asked").read_text()
     ended = jobs.ended(["12_0", "12_1", "13", "17"])
-    assert {job: how.state for job, how in ended.items()} == {
-        **{"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
-    }
+    states = {job: how.state for job, how in ended.items()}
+    assert states == {"12_0": "COMPLETED", "12_1": "CANCELLED", "13": "OUT_OF_MEMORY"}
     assert ended["13"] == JobEnd("OUT_OF_MEMORY", "0:125", "fit")
 
 
@@ -65,7 +63,7 @@ def test_a_command_that_is_absent_or_may_not_be_executed_is_one_line(tmp_path, m
     monkeypatch.setenv("PATH", str(tmp_path))
     assert (jobs.available(), jobs.ended(["1_0"])) == (False, {})
     with pytest.raises(SlurmError, match="scontrol: No such file"):
-        max_array_size()
+        submit.max_array_size()
     (tmp_path / "squeue").touch(mode=0o644)
     with pytest.raises(SlurmError, match="squeue: Permission denied"):
         jobs.queued(["1_0"])
@@ -118,7 +116,7 @@ qos:
     assert (profile.account, profile.memory, profile.time, profile.qos) == ("0123", "64G", "2:00:00", None)
     assert profile.environment == {"V": "3.10", "WANDB_MODE": "off", "N": "08"}
     assert (profile.setup, profile.tasks) == (("module load cuda",), 8)
-    lines = script(profile, 1, Path("/f"), "name").splitlines()
+    lines = submit.script(profile, 1, Path("/f"), "name").splitlines()
     asked = {"account=0123", "exclusive", "nice=5", "gres=gpu:4,lscratch:100"}
     assert {f"#SBATCH --{each}" for each in asked} <= set(lines)
     assert "#SBATCH --requeue" not in lines
@@ -127,7 +125,7 @@ qos:
         assert profiles.seconds(from_text(f"time: {written}").time) == limit
     for option, asked in (("gpus", "--gpus=a100:8"), ("gpus-per-node", "--gpus-per-node=a100:4")):
         profile = Profile(gpus=4, nodes=2, gpu_type="a100", gpu_option=option)
-        assert f"#SBATCH {asked}" in script(profile, 1, Path("/f"), "name")
+        assert f"#SBATCH {asked}" in submit.script(profile, 1, Path("/f"), "name")
     assert [load(name).name for name in profiles.names()] == ["account", "gpu", "single-node"]
 
 
@@ -143,4 +141,4 @@ def test_a_profile_wins_over_variables_of_the_shell_and_these_stand_for_what_it_
     assert (tmp_path / "submission.sh").stat().st_mode & 0o77 == 0
     heeded = [line for line in (tmp_path / "told").read_text().splitlines() if line.startswith("SBATCH_")]
     assert heeded == ["SBATCH_ACCOUNT=of-the-shell"]
-    assert ignored_variables(profile) == [f"SBATCH_{name}" for name in ("GRES", "PARTITION", "QOS", "TIMELIMIT")]
+    assert submit.ignored_variables(profile) == [f"SBATCH_{name}" for name in ("GRES", "PARTITION", "QOS", "TIMELIMIT")]

@@ -27,9 +27,7 @@ from torch import nn
 
 import vitinit
 from vitinit.initializers import registry
-from vitinit.initializers.errors import VitinitError
 from vitinit.initializers.methods import procedural
-from vitinit.initializers.registry import Job
 
 WIDE = VIT.model_copy(update={"width": 60, "heads": 5})
 
@@ -318,14 +316,14 @@ def test_brackets_close_in_the_reverse_order_of_their_opening(length):
 def test_a_block_that_takes_more_than_tokens_is_refused():
     m = model(VIT)
     m.blocks[1].forward = lambda x, scale: x
-    with pytest.raises(VitinitError, match="is in a block that does not take and return these"):
+    with pytest.raises(vitinit.VitinitError, match="is in a block that does not take and return these"):
         registry.build("procedural", FEW).check(m)
 
 
 def test_the_first_step_is_adamws_and_of_blocks_alone():
     m = model(VIT)
     before = state(m)
-    registry.build("procedural", {**FEW, "lr": 1e-3, "weight_decay": 0.5}).apply(m, generator(), Job())
+    registry.build("procedural", {**FEW, "lr": 1e-3, "weight_decay": 0.5}).apply(m, generator(), registry.Job())
     after = state(m)
     assert {name.split(".")[0] for name in differing(before, after)} == {"blocks"}
     for name, value in before.items():

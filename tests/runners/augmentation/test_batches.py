@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from tests.benchmark.test_augmentations import changed, made, one_by_one
 from tests.miniature import pieces
 from tests.runners import small_run
-from tests.runners.small_run import DEVICES
 from vitinit.benchmark.augmentations.operations import image_operations
 from vitinit.benchmark.augmentations.rand_augment import RandAugment
 from vitinit.benchmark.image_files.arrays import Data, Split
@@ -63,7 +62,7 @@ def by_timm(config, images, seed):
     return one_by_one(transform, images)
 
 
-@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("device", small_run.DEVICES)
 def test_every_operation_is_timms_on_photographs_bit_for_bit(photographs, device):
     differences = {kind: [] for kind in image_operations.KINDS}
     for seed, config in enumerate(EACH_ALONE):
@@ -93,7 +92,7 @@ def test_any_number_of_bits_is_kept_as_pillow_does(photographs, bits):
 recipe = partial(small_run.recipe, batch_size=48)
 
 
-@pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in DEVICES), ("cpu", 3)])
+@pytest.mark.parametrize(("device", "threads"), [*((device, 1) for device in small_run.DEVICES), ("cpu", 3)])
 def test_a_loader_shows_what_timm_makes_of_a_batch_wherever_it_begins(photographs, device, threads, one_thread):
     split = Split(photographs[:144].contiguous(), torch.arange(144) % 5)
     data = Data(split, split, tuple("abcde"), MEAN, (0.25,) * 3, "", 32)

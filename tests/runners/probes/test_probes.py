@@ -265,7 +265,7 @@ def test_an_adapter_is_enough_to_measure_attention():
 class OwnFamily(ModelSpec):
     """Family that is not shaped like timm's."""
 
-    label: ClassVar[str] = "Own"
+    label = "Own"
     presets: ClassVar[dict] = {"own": {}}
     arch: Literal["own"] = "own"
     mixing: ClassVar[str] = "attention"

@@ -17,7 +17,7 @@ from vitinit.runners.tracking.tracker import REGISTRY, TrackedRun, Tracker
 class Notes(Tracker):
     """Keeps in memory what it is told."""
 
-    name: ClassVar[str] = "notes"
+    name = "notes"
     said: ClassVar[list[Any]] = []
 
     def __init__(self, run):
@@ -33,7 +33,7 @@ class Notes(Tracker):
 class Broken(Notes):
     """Ends the process at the second epoch."""
 
-    name: ClassVar[str] = "broken"
+    name = "broken"
     said: ClassVar[list[Any]] = []
 
     def log(self, epoch, values):
