@@ -19,7 +19,7 @@ from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.setting import Refused, Stop
+from vitinit.runners.basics.setting import Stop
 from vitinit.runners.launching import cluster
 from vitinit.runners.one_run import claims
 from vitinit.runners.one_run.carry_out import carry_out
@@ -197,8 +197,7 @@ def fail(cells, where):
             datasets.load = at_call(1, datasets.load, lambda error=error: (_ for _ in ()).throw(error))
     with joined("cpu") as world:
         where = replace(where, execution=replace(where.execution, processes=world.size))
-        with pytest.raises(Refused, match="^rank 1 of 2: it is no image$"):
-            carry_out(cells[0], where, Stop(), world=world)
+        assert carry_out(cells[0], where, Stop(), world=world).reason == "rank 1 of 2: it is no image"
         for cell in cells:
             assert carry_out(cell, where, Stop(), world=world).status == "failed"
             if cell == cells[2] and world.rank == 1:
