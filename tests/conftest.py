@@ -40,13 +40,13 @@ def by_default(config):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config):
-    """A worker for each core, or two where tests mostly wait for processes, as far as memory goes."""
+def pytest_xdist_auto_num_workers():
+    """A worker for each core, as far as memory goes."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):
         memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores if by_default(config) else 2 * cores, int(memory / MEMORY)))
+    return max(1, min(cores, int(memory / MEMORY)))
 
 
 def pytest_configure(config):
