@@ -85,7 +85,8 @@ class Place:
 BY_NAME = "vitinit_by_name"
 """Attribute of a model that a grid has by its name: what no rule covers stays as its library builds it."""
 HEAD = re.compile(r"(?!.*(embed|\bstem).*\.fc$)((?!\d+\.)[^.]+\.)*?((\w+_)?heads?(_dist)?|[^.]*classifier|fc)(?=\.|$)")
-"""The path of a module that is a classifier, or holds one, and is in no numbered block; `multi_head_attn` does not."""
+"""The path of a module that is a classifier, or holds one, and is in no numbered block; `multi_head_attn` does not, and
+a `fc` that embeds patches is none."""
 MLP = re.compile(r"\.mlp[^.]*\.fc(\d)|\.linear_tokens$")
 """Linears of the MLP in a block without attention that methods set, such as a Mixer's; in ResMLP, of the one Linear
 that mixes tokens."""
