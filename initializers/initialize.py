@@ -274,11 +274,14 @@ def _tower(module: nn.Module) -> bool:
 def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initializer:
     """Return the instance that is asked for, of any kind without one."""
     if isinstance(asked, Initializer):
-        if not params and kind in (None, asked.kind):
-            check_class(type(asked))
-            return asked
-        asked = {"name": asked.name, **asked.model_dump(exclude_unset=True)}
-    elif isinstance(asked, str):
+        check_class(type(asked))
+        if params:
+            called = f"{type(asked).__name__}({next(iter(params))}=...)"
+            raise VitinitError(f"{', '.join(params)}: an instance takes its parameters itself: {called}")
+        if kind not in (None, asked.kind):
+            raise VitinitError(f"{asked.described} is not a {kind}")
+        return asked
+    if isinstance(asked, str):
         asked = {"name": asked}
     if not isinstance(asked, Mapping) or not isinstance(asked.get("name"), str):
         what = "base" if kind == "base" else "method"
