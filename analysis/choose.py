@@ -37,11 +37,8 @@ class Choice(NamedTuple):
     """The runner-up first."""
     diverged: list[Value]
     """With these it diverged."""
-
-    @property
-    def lead(self) -> list[float]:
-        """Best minus runner-up, by seed; empty where there is none."""
-        return [score - other.scores[seed] for other in self.others[:1] for seed, score in self.best.scores.items()]
+    lead: list[float]
+    """By how much the best is better than the runner-up, by seed; empty where there is none."""
 
     @property
     def edge(self) -> str:
@@ -118,7 +115,9 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
         if not candidates:
             raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")
         candidates.sort(key=lambda candidate: sign * round(candidate.mean, 9))  # of equals the first stays first
-        choices.append(Choice(row, candidates[0], candidates[1:], diverged))
+        best, *others = candidates
+        lead = [sign * (other.scores[seed] - score) for other in others[:1] for seed, score in best.scores.items()]
+        choices.append(Choice(row, best, others, diverged, lead))
     return fields, choices
 
 

@@ -50,8 +50,11 @@ class Comparison(stats.Estimate):
 
     @property
     def detectable(self) -> float:
-        """Smallest effect that the test finds with power 0.8, corrected as the smallest p of its family is."""
-        return self.detects(LEVEL / self.size)
+        """Smallest effect that the test finds with power 0.8, corrected as the smallest p of its family is.
+
+        NaN without an interval.
+        """
+        return self.detects(LEVEL / self.size) if self.low < self.high else math.nan
 
     def detects(self, level: float) -> float:
         """Return the smallest effect that the test finds with power 0.8 at a level."""

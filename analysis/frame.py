@@ -17,7 +17,7 @@ from vitinit.benchmark.contrasts import Analysis, Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, Contents, Layout, Store
-from vitinit.benchmark.settings import column_names, columns
+from vitinit.benchmark.settings import column_names, column_parts, columns
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
@@ -46,8 +46,9 @@ class Study:
 
     @property
     def contrasts(self) -> list[Contrast]:
-        """The comparisons that the grid names."""
-        return self.layout.contrasts
+        """The comparisons that the grid names, but for rows that neither it nor a record has, as before a new name."""
+        known = {*self.layout.runs.values(), *self.rows}
+        return [each for each in self.layout.contrasts if not self.layout.runs or known >= {*each.weights}]
 
     @property
     def pairs(self) -> dict[str, tuple[str, str]]:
@@ -86,6 +87,11 @@ class Study:
         return columns({o.run_id: (o.row, o.spec) for o in self.outcomes}, self.contents.done)
 
     @cached_property
+    def parts(self) -> dict[str, list[str]]:
+        """Names of each column in parts: `CIFAR-10`, `5,000 images`, `redrawn`."""
+        return column_parts({column: self.examples[None, column].dataset for column in self.columns})
+
+    @cached_property
     def names(self) -> dict[str, str]:
         """Name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`."""
         return column_names({column: self.examples[None, column].dataset for column in self.columns})
@@ -93,7 +99,7 @@ class Study:
     @cached_property
     def heads(self) -> tuple[str, dict[str, str]]:
         """Part of the names that all columns share, empty where there is none; and the rest of each name, by column."""
-        common, *heads = template("heads.txt.j2", names=list(self.names.values())).splitlines()
+        common, *heads = template("heads.txt.j2", parts=list(self.parts.values())).splitlines()
         return common, dict(zip(self.names, heads, strict=True))
 
     def note(self, name: str, **values: Any) -> list[str]:
@@ -278,7 +284,7 @@ def load_all(
         raise VitinitError(f"{error}; it is in {REFERENCE}: --results {REFERENCE}") if elsewhere else error
     names = sorted(known, key=lambda name: (_rank(name, COLUMNS["order"]["studies"]), name))
     studies = [_study(folders, name) for name in names if study in (None, name)]
-    rows = {row for loaded in studies for row in loaded.rows}
+    rows = {run.row for loaded in studies for run in loaded.contents.done.values()}
     if baseline is not None and baseline not in rows:
         raise unknown_name("baseline row", baseline, rows)
     return [replace(loaded, baseline=baseline) if baseline in loaded.rows else loaded for loaded in studies]

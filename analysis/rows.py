@@ -34,8 +34,9 @@ def baselines_of(study: Study) -> dict[str, str]:
 
 def mixed_code(study: Study) -> list[str]:
     """Return lines on initialisers, and on differences between rows, whose runs are of several codes or processors."""
-    pairs = {f"{row} − {base}": (row, base) for row, base in baselines_of(study).items()}
-    return study.note("mixed_code", pairs=pairs | study.pairs)
+    compared = {f"{row} − {base}": [row, base] for row, base in baselines_of(study).items()}
+    compared |= {contrast.name: [*contrast.weights] for contrast in study.contrasts}
+    return study.note("mixed_code", compared=compared)
 
 
 def plain_rows(study: Study) -> list[str]:

@@ -54,7 +54,7 @@ def judge(difference: comparison.Comparison, level: float, worth: float, earlier
     says: str = "open"
     if earlier and earlier.says != "open":
         says = earlier.says
-    elif p <= level:
+    elif p <= level and not difference.low <= 0 <= difference.high:
         says = "gain" if difference.mean > 0 else "loss"
     elif difference.high < worth:
         says = "excluded"

@@ -67,8 +67,8 @@ class Estimate:
         return self._t(0.975) * self.error if self.df >= LEAST_PAIRS - 1 and self.error else np.nan
 
     def t_test(self) -> float:
-        """Return the two-sided p of a mean of 0, one test alone; NaN where all values are equal."""
-        if not self.error:
+        """Return the two-sided p of a mean of 0, one test alone; NaN where there is no interval."""
+        if np.isnan(self._half):
             return np.nan
         return 2 * float(stdtr(self.df, -abs(self.mean) / self.error))
 
@@ -109,13 +109,13 @@ def pooled(rows: pd.DataFrame) -> tuple[float, int]:
 
 
 def sign_flip_p(values: Values) -> float:
-    """Return the two-sided p of mean 0 under all 2^n sign flips; NaN for a single pair, and over `MOST_PAIRS`.
+    """Return the two-sided p of mean 0 under all 2^n sign flips; NaN under `LEAST_PAIRS` and over `MOST_PAIRS`.
 
     The sums of the first half of the pairs meet those of the second: 2^(n/2) numbers in place of 2^n.
     """
     differences = np.asarray(values, dtype=float)
     n, observed = len(differences), abs(float(differences.sum()))
-    if not 1 < n <= MOST_PAIRS:
+    if not LEAST_PAIRS <= n <= MOST_PAIRS:
         return np.nan
     at_least = observed - _ROUNDING * float(np.abs(differences).sum())
     left, right = _signed_sums(differences[: n // 2]), np.sort(_signed_sums(differences[n // 2 :]))

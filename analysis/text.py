@@ -37,6 +37,28 @@ _ \_
 ≥ $\geq$
 – \textendash{}
 ’ '
+— \textemdash{}
+ß \ss{}
+ø \o{}
+æ \ae{}
+ł \l{}
+≤ $\leq$
+≈ $\approx$
+· $\cdot$
+² $^2$
+∞ $\infty$
+α $\alpha$
+β $\beta$
+γ $\gamma$
+ε $\epsilon$
+η $\eta$
+λ $\lambda$
+μ $\mu$
+π $\pi$
+ρ $\rho$
+σ $\sigma$
+τ $\tau$
+Δ $\Delta$
 """.strip().splitlines()
 )
 """Letters that are printed otherwise. OT1, LaTeX's default font encoding, prints other glyphs for <, >, | and ";

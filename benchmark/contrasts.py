@@ -29,7 +29,7 @@ class Contrast(Frozen):
     """Weighted sum of rows, computed by seed: a difference, an interaction or a slope."""
 
     name: Composed
-    """Label in tables and figures."""
+    """Label in tables."""
     weights: dict[Composed, float]
     """Weight of each row; they sum to 0."""
     family: str = "main"
@@ -53,6 +53,11 @@ class Contrast(Frozen):
             if self.name == f"{first} − {second}" and self.weights != {first: 1.0, second: -1.0}:
                 raise ValueError(f"contrasts: {self.name!r} is the name of [{first}, {second}], and has other weights")
         return self
+
+    @property
+    def label(self) -> str:
+        """Its name, and its family where that is another than `main`."""
+        return self.name if self.family == "main" else f"{self.name} ({self.family})"
 
     @property
     def pair(self) -> tuple[str, str] | None:

@@ -41,10 +41,11 @@ def columns(runs: Mapping[Key, tuple[str, RunSpec]], counted: Collection[Key]) -
     return labels
 
 
-def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
-    """Return the name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`.
+def column_parts(datasets: Mapping[str, DatasetSpec]) -> dict[str, list[str]]:
+    """Return the dataset of each column, and on it what its label says: `CIFAR-10`, `5,000 images`, `redrawn`.
 
-    A dataset of a folder has the folder's name, with as much of its path as tells it from others.
+    A dataset of a folder has the folder's name, with as much of its path as tells it from others; one of a file has no
+    hash of that.
 
     Args:
         datasets: By the labels that `columns` gives.
@@ -52,7 +53,10 @@ def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
     paths = {f"/{dataset.path.rstrip('/')}" for dataset in datasets.values() if dataset.path}
     result = {}
     for column, dataset in datasets.items():
-        name, steps = PAPERS.get(dataset.name, dataset.name), (dataset.path or "").rstrip("/").split("/")
+        name, steps = (
+            PAPERS.get(dataset.name, dataset.name.partition("@")[0]),
+            (dataset.path or "").rstrip("/").split("/"),
+        )
         for depth in range(len(steps), 0, -1) if dataset.path else ():
             end = "/".join(steps[-depth:])
             if sum(path.endswith(f"/{end}") for path in paths) == 1:
@@ -62,11 +66,17 @@ def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
             f"{dataset.val_size:,} held out" if dataset.val_size else "",
             "redrawn" if dataset.train_draw == "seed" else "",
             "validation" if dataset.evaluate_on == "val" else "",
-            column.removeprefix(dataset.label).strip(" ()").replace("_", " "),
+            *column.removeprefix(dataset.label).strip(" ()").replace("_", " ").split(", "),
         ]
-        result[column] = f"{name} ({', '.join(filter(None, details))})" if any(details) else name
+        result[column] = [name, *filter(None, details)]
     names = [*result.values()]
-    return {column: name if names.count(name) == 1 else column for column, name in result.items()}
+    return {column: parts if names.count(parts) == 1 else [column] for column, parts in result.items()}
+
+
+def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
+    """Return the name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`."""
+    parts = column_parts(datasets)
+    return {column: f"{name} ({', '.join(details)})" if details else name for column, (name, *details) in parts.items()}
 
 
 def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:

@@ -27,9 +27,10 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
         for label, contrast in contrasts.items():
             if comparison := compare(study, contrast, column):
                 rows = sorted(contrast.weights, key=lambda row: -contrast.weights[row])
+                known = comparison.low, comparison.high, comparison.verdict
                 for seed, gain in comparison.by_seed.items():
-                    lines.append((column, label, rows[0], rows[-1], seed, gain, comparison.low, comparison.high))
-    return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high"])
+                    lines.append((column, label, rows[0], rows[-1], seed, gain, *known))
+    return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high", "verdict"])
 
 
 def _to_bases(study: Study) -> dict[str, Contrast]:
@@ -66,12 +67,13 @@ def _points(
     across, room = (3, 0.85) if rcParams["figure.figsize"][0] >= WIDTH else (1, 0.55)
     height, name = 0.8 + inches * len(labels), gain_name(study)
     grid = panels(data, data["column"], height, across, x=name, sharex=False, room=room)
-    for key, group in data.groupby(["column", "label", by, "row"]):
-        column, label, value, _ = map(str, key)
+    for key, group in data.groupby(["column", "label", by, "row", "verdict"]):
+        column, label, value, _, verdict = map(str, key)
         axes, place, look = grid.axes[column], -float(labels.index(label)), looks[value]
         gain, low, high = group[["gain", "low", "high"]].mean()
         if by == "label":
             axes.plot(group["gain"], [place] * len(group), "|", ms=7, color=look["color"], alpha=0.6)
+            look = look | ({"mfc": "white"} if verdict == "unconfirmed" else {})
         else:
             place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
         ends = [[gain - low], [high - gain]]
@@ -91,14 +93,14 @@ def _points(
 @FIGURES.add(
     "differences",
     "no row has a seed in common with its base, or with the baseline",
-    caption="An interval that excludes 0 counts only if its test agrees; one in twenty excludes 0 by chance.",
+    caption="Hollow: the interval excludes 0, and the test fails. One interval in twenty excludes 0 by chance.",
 )
 def differences(study: Study) -> dict[str, Panels]:
     """Draw differences with a tick for each seed: the grid's contrasts if all have runs, else those to own bases.
 
     A base, which is a row without a method, is compared with the first base.
     """
-    contrasts = {contrast.name: contrast for contrast in study.contrasts if not study.baseline}
+    contrasts = {contrast.label: contrast for contrast in study.contrasts if not study.baseline}
     title, data = "Comparisons that the grid names", differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
         title, data = _over_bases(study), differences_of(study, _to_bases(study))

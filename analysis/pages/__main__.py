@@ -29,11 +29,14 @@ def run(
     texts = {study.name: page(study, studies) for study in studies}
     pages = {frame.beside(folder / study, "") / "README.md": text for study, text in texts.items()}
     if not name:
-        pages[folder / "README.md"] = render("index.md.j2", pages=texts)
+        over = {
+            path.with_suffix("").name: render(path.name, [folder], studies)
+            for path in (sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ())
+        }
         if board := board_page(studies):
-            pages[folder / "board.md"] = board
-        for path in sorted(folder.glob("*.md.j2")) if is_ours([folder]) else ():
-            pages[path.with_suffix("")] = render(path.name, [folder], studies)
+            over["board.md"] = board
+        over["README.md"] = render("index.md.j2", pages=texts, over=over)
+        pages |= {folder / file: text for file, text in over.items()}
     drawn = {
         frame.beside(folder / study.name, "figures") / f"{file}.png": grid
         for study in studies

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,8 @@ from vitinit.analysis.stats import Estimate
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
 from vitinit.analysis.text import number
-from vitinit.benchmark.records.store import REFERENCE
+from vitinit.benchmark.grids.grid import names
+from vitinit.benchmark.records.store import LOCAL, REFERENCE
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 
@@ -163,7 +165,15 @@ class Facts:
     def folder(self) -> str:
         """Results folder for a command line: as given, but for the committed records the path in a clone."""
         first = self.study.folders[0]
-        return (REFERENCE if frame.is_reference(first) else first).as_posix()
+        return shlex.quote((REFERENCE if frame.is_reference(first) else first).as_posix())
+
+    @property
+    def grid(self) -> str:
+        """Grid and results folder for a command line: the grid's name, or its file, which `vitinit.run` writes."""
+        first = self.study.folders[0]
+        own = first / f"{self.name}.yaml"
+        name = self.name if self.name in names() else shlex.quote(own.as_posix() if own.exists() else own.name)
+        return name if frame.is_reference(first) or first == LOCAL else f"{name} --results {self.folder}"
 
 
 def spread(scores: Any, digits: int = 2) -> str:

@@ -8,15 +8,15 @@ from pathlib import Path
 from jinja2 import Environment
 
 from vitinit.analysis import command, frame
-from vitinit.analysis.comparison import unnamed
+from vitinit.analysis.comparison import named, unnamed
 from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import figure
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.rows import mixed_code
 from vitinit.analysis.tables.contrasts import method
+from vitinit.analysis.tables.notes import not_initialisation_alone
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import number, p_written
-from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import REFERENCE
 from vitinit.initializers.errors import VitinitError
 
@@ -100,9 +100,10 @@ def _environment(*folders: Path) -> Environment:
     environment.filters |= {"spread": spread, "short": short, "fixed": number, "p": p_written}
     environment.globals |= {
         "detectable": detectable,
+        "named": named,
         "unnamed": unnamed,
-        "grids": grid.names(),
         "method": method,
         "mixed_code": mixed_code,
+        "alone": not_initialisation_alone,
     }
     return environment

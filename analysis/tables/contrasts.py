@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from vitinit.analysis.comparison import MAIN, compare, named
+from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
@@ -32,22 +32,20 @@ def contrasts(asked: Asked) -> Table:
     """Return a line per contrast and dataset: accuracy of the row before the minus, the difference, and p."""
     study, values = asked.study, values_by_seed(asked.study)
     comparisons = named(study)
-    cells, shown, labels = {}, {}, {}
+    cells, shown = {}, {}
     for contrast in study.contrasts:
-        label = labels[contrast.name] = contrast.name + ("" if contrast.family == MAIN else f" ({contrast.family})")
         first, _ = study.pairs.get(contrast.name, ("", ""))
         for column in study.columns:
             comparison = comparisons.get((contrast.name, column))
             cell = TableCell(values.get((first, column)), comparison)
-            cells[label, column] = cell
+            cells[contrast.name, column] = cell
             if comparison:
-                shown[label + f", {column}" * (len(study.columns) > 1), ""] = cell
+                shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
-    second = {labels[name]: pair[1] for name, pair in study.pairs.items()}
-    explained = study.note("tested", named=comparisons.values())
-    of = subject(study, first_row=True)
-    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown, explained=explained)
+    second = {name: pair[1] for name, pair in study.pairs.items()}
+    of = subject(study, first_row=bool(study.pairs))
+    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown)
 
 
 def _evaluated(study: Study) -> dict[str, list[int]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from vitinit.analysis.comparison import Comparison
+from vitinit.analysis.comparison import MAIN, Comparison, named
 from vitinit.analysis.frame import COLUMNS, Study
 from vitinit.analysis.published import Published
 from vitinit.analysis.rows import Key
@@ -88,7 +88,7 @@ class TableCell:
             gain = replace(comparison, digits=digits).short
             texts[GAIN] = gain + _of(comparison.n, ours.n if ours else comparison.n)
             if comparison.test != "none":
-                texts["p"] = p_written(comparison.p)
+                texts["p"] = p_written(comparison.p) + f" ({comparison.family})" * (comparison.family != MAIN)
         return texts
 
     def numbers(self) -> dict[str, Any]:
@@ -151,7 +151,6 @@ def compose(
     gain: str = "",
     digits: int = 1,
     shown: Mapping[Key, TableCell] | None = None,
-    explained: Sequence[str] = (),
 ) -> Table:
     """Return the table of cells; rows and columns have the order in which they come.
 
@@ -165,7 +164,6 @@ def compose(
         digits: Decimals.
         shown: Cells in another layout for all formats but CSV; a column without a label has the names of its parts
             alone. Default: `cells`.
-        explained: Further sentences of the caption.
     """
     baselines, shown, printed = baselines or {}, shown or cells, asked.study.printed
     _, heads = asked.study.heads
@@ -203,7 +201,7 @@ def compose(
         "caption.txt.j2",
         cells=list(cells.values()),
         subject=subject,
-        explained=explained,
+        tested=asked.study.note("tested", named=named(asked.study).values()) if any(p == "p" for _, p in texts) else [],
         usual=usual,
         bold=bold,
         gains=gains,

@@ -121,14 +121,13 @@ class Contents:
     """Lines of `problems` about files that cannot be read, and may be valid."""
 
     def relabel(self, layout: Layout) -> list[str]:
-        """Give outcomes a row of their own that are not what the grid has in their row; return a line for each."""
+        """Put outcomes into the row that the grid has for them, as after a new name; return a line for each."""
         lines, everything = list[str](), list[dict[str, Any]]((self.done, self.failed, self.skipped))
         for outcomes in everything if layout.runs else ():
             for run_id, outcome in outcomes.items():
-                if layout.runs.get(at_seed_0(outcome.spec), outcome.row) != outcome.row:
-                    initializers = filter(None, (outcome.spec.method, outcome.spec.base))
-                    row = f"{outcome.row} ({' over '.join(initializer.name for initializer in initializers)})"
-                    lines.append(f"run {run_id} is {row}: not what the grid has in this row")
+                row = layout.runs.get(at_seed_0(outcome.spec), outcome.row)
+                if row != outcome.row:
+                    lines.append(f"run {run_id} says row {outcome.row!r}: the grid has it in {row!r}")
                     outcomes[run_id] = outcome.model_copy(update={"row": row})
         return lines
 

@@ -73,7 +73,7 @@ def test_of_an_error_the_lowest_mean_wins(tmp_path):
     study = frame.load([tmp_path], "tuning").by("calibration_error")
     _, choices = choose.choose(study)
     assert {choice.row: choice.best.value for choice in choices} == {"Kaiming uniform": (1e-3,), "Mimetic": (1e-3,)}
-    assert "−1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study))
+    assert "+1.50 over lr 0.003, ahead at 1 of 2 seeds" in "\n".join(choose.lines(study))
     assert "standard error" not in page(study), "of an error that is no share of the images"
 
 

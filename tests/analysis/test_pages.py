@@ -93,7 +93,7 @@ def test_a_text_of_a_record_is_no_markup_on_a_page_and_one_seed_has_no_interval(
     Store(tmp_path).write_layout("small", Layout(title=first, contrasts=[(second, first)]))
     text = page(load([tmp_path]))
     assert not re.search("<(script|img|a )|nan", MarkdownIt().enable("table").render(text))
-    assert "have no interval" in text
+    assert ": 0.00, no interval, n = 1." in text
 
 
 # --- the board ---
@@ -125,7 +125,7 @@ def test_a_list_has_one_setting_and_is_ranked_by_the_lower_end(tmp_path, capsys)
         ["1", "Mimetic", "Kaiming uniform", "+5.00 [4.75, 5.25]", "+1.97 [1.82, 2.11]", "3"],
         ["2", "Mine", "Mine's base", "+3.20 [2.20, 4.20]", "+0.50 [−0.50, 1.50]", "8"],
         ["3", "Imp.-3", "Kaiming uniform", cells[3][3], "", "3"],
-        ["entry", "over", "gain [95 %]", "n", "setting", "records"],
+        ["entry", "over", "difference [95 %]", "n", "setting", "records"],
         ["ConViT", "DeiT", "+20.33 [19.62, 21.05]", "3", SETTINGS["standard"][0], "[standard](standard/README.md)"],
     ], "a row of another architecture is no gain of an initialisation"
     assert main([*results, "--check"]) == 0

@@ -239,7 +239,7 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     study = load([tmp_path])
     found = named(study)["Mimetic − Kaiming uniform", "cifar10"]
     assert (found.size, found.p) == (6, pytest.approx(6 * 2 / 256))
-    assert "Holm over 6 comparisons that the grid names, 4 without runs yet." in note(
+    assert "Holm over 6 comparisons that the grid names, 4 without finished runs." in note(
         build(study, "small_contrasts"), "Intervals:"
     )
     write(tmp_path, done("Kaiming uniform", dataset="digits"), skipped("Mimetic", dataset="digits"))
