@@ -17,7 +17,7 @@ from vitinit.benchmark.contrasts import Analysis, Contrast
 from vitinit.benchmark.metrics import registry
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, Contents, Layout, Store
-from vitinit.benchmark.settings import column_names, column_parts, columns
+from vitinit.benchmark.settings import column_parts, columns, joined
 from vitinit.benchmark.spec import RunSpec
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, plain, unknown_name
@@ -94,7 +94,7 @@ class Study:
     @cached_property
     def names(self) -> dict[str, str]:
         """Name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`."""
-        return column_names({column: self.examples[None, column].dataset for column in self.columns})
+        return {column: joined(parts) for column, parts in self.parts.items()}
 
     @cached_property
     def heads(self) -> tuple[str, dict[str, str]]:

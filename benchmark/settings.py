@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -75,8 +75,12 @@ def column_parts(datasets: Mapping[str, DatasetSpec]) -> dict[str, list[str]]:
 
 def column_names(datasets: Mapping[str, DatasetSpec]) -> dict[str, str]:
     """Return the name of each column for people: `CIFAR-10 (5,000 images, redrawn)` for `cifar10[5000, redrawn]`."""
-    parts = column_parts(datasets)
-    return {column: f"{name} ({', '.join(details)})" if details else name for column, (name, *details) in parts.items()}
+    return {column: joined(parts) for column, parts in column_parts(datasets).items()}
+
+
+def joined(parts: Sequence[str]) -> str:
+    """Return a name from its parts: `CIFAR-10 (5,000 images, redrawn)`."""
+    return f"{parts[0]} ({', '.join(parts[1:])})".removesuffix(" ()")
 
 
 def _apart(settings: list[tuple[str, Fields]], fields: set[str]) -> list[str]:

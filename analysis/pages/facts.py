@@ -21,8 +21,7 @@ from vitinit.analysis.stats import Estimate
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_markdown
 from vitinit.analysis.text import number
-from vitinit.benchmark.grids.grid import names
-from vitinit.benchmark.records.store import LOCAL, REFERENCE
+from vitinit.benchmark.records.store import REFERENCE
 from vitinit.initializers.errors import VitinitError, unknown_name
 
 
@@ -168,12 +167,10 @@ class Facts:
         return shlex.quote((REFERENCE if frame.is_reference(first) else first).as_posix())
 
     @property
-    def grid(self) -> str:
-        """Grid and results folder for a command line: the grid's name, or its file, which `vitinit.run` writes."""
-        first = self.study.folders[0]
-        own = first / f"{self.name}.yaml"
-        name = self.name if self.name in names() else shlex.quote(own.as_posix() if own.exists() else own.name)
-        return name if frame.is_reference(first) or first == LOCAL else f"{name} --results {self.folder}"
+    def file(self) -> str:
+        """File of the grid for a command line: where `vitinit.run` writes it, or its name."""
+        own = self.study.folders[0] / f"{self.name}.yaml"
+        return shlex.quote(own.as_posix() if own.exists() else own.name)
 
 
 def spread(scores: Any, digits: int = 2) -> str:

@@ -17,6 +17,7 @@ from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.notes import not_initialisation_alone
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import number, p_written
+from vitinit.benchmark.grids import grid
 from vitinit.benchmark.records.store import REFERENCE
 from vitinit.initializers.errors import VitinitError
 
@@ -100,6 +101,7 @@ def _environment(*folders: Path) -> Environment:
     environment.filters |= {"spread": spread, "short": short, "fixed": number, "p": p_written}
     environment.globals |= {
         "detectable": detectable,
+        "grids": grid.names(),
         "named": named,
         "unnamed": unnamed,
         "method": method,
