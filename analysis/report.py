@@ -81,8 +81,7 @@ def _page(study: frame.Study, others: list[frame.Study], broken: list[VitinitErr
     paragraphs = answer.splitlines()
     if not (has_own(study) or tuning or any(map(of_contrasts, tables))):
         paragraphs = notes.sentences(tables[0])
-    limits = study.note("without_numbers")
-    limits += re.findall("^- (.*)", text.partition("\n## Limits\n")[2].partition("\n## ")[0], re.MULTILINE)
+    limits = re.findall("^- (.*)", text.partition("\n## Limits\n")[2].partition("\n## ")[0], re.MULTILINE)
     drawings = [FIGURES.get("accuracy")] if tuning else [*FIGURES.entries(), *CURVES.entries()]
     drawings.sort(key=lambda drawing: (*(drawing.name != name for name in FIRST), drawing.name.startswith(LAST)))
     figures, room = [], MOST_BYTES

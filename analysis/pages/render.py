@@ -13,7 +13,6 @@ from vitinit.analysis.figures import style
 from vitinit.analysis.figures.drawing import figure
 from vitinit.analysis.pages.facts import Facts, detectable, short, spread
 from vitinit.analysis.rows import mixed_code
-from vitinit.analysis.tables.contrasts import method
 from vitinit.analysis.tables.notes import not_initialisation_alone
 from vitinit.analysis.tables.render import templates
 from vitinit.analysis.text import number, p_written
@@ -104,7 +103,6 @@ def _environment(*folders: Path) -> Environment:
         "grids": grid.names(),
         "named": named,
         "unnamed": unnamed,
-        "method": method,
         "mixed_code": mixed_code,
         "alone": not_initialisation_alone,
     }

@@ -22,11 +22,6 @@ def of_contrasts(table: Table) -> bool:
     return table.name == f"{table.study.name}_contrasts"
 
 
-def method(study: Study) -> list[str]:
-    """Return sentences on interval, test, smallest detectable effect and check of what the grid names."""
-    return study.note("contrasts", named=named(study).values())
-
-
 @TABLES.add("_contrasts", lambda study: bool(named(study)), place=2)
 def contrasts(asked: Asked) -> Table:
     """Return a line per contrast and dataset: accuracy of the row before the minus, the difference, and p."""
@@ -42,7 +37,8 @@ def contrasts(asked: Asked) -> Table:
             if comparison:
                 shown[contrast.name + f", {column}" * (len(study.columns) > 1), ""] = cell
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
-    notes = [*method(study), *not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
+    notes = study.note("contrasts", named=comparisons.values())
+    notes += [*not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
     second = {name: pair[1] for name, pair in study.pairs.items()}
     of = subject(study, first_row=bool(study.pairs))
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown)
