@@ -24,11 +24,7 @@ def sample_efficiency(study: Study) -> dict[str, Panels]:
     figures = {}
     for dataset, runs in study.runs.groupby("dataset", sort=False):
         images, lines = dict(zip(runs["column"], runs["train_images"], strict=True)), []
-        gained = {
-            where: -gap if where[1] in study.lower_is_better else gap
-            for where, gap in gaps(study).items()
-            if where[1] in images and len(gap)
-        }
+        gained = {where: gap for where, gap in gaps(study).items() if where[1] in images and len(gap)}
         panels = {f"{study.score} (%)": values_by_seed(study), "gain relative to the base (%)": gained}
         for panel, cells in panels.items() if len(set(images.values())) > 1 and gained else ():
             for (row, column), values in cells.items():

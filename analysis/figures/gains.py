@@ -109,7 +109,8 @@ def differences(study: Study) -> dict[str, Panels]:
     colours = palette(present(study.rows, data["row"]))
     looks = {label: {"color": colours[row], "fmt": "o"} for label, row in zip(data["label"], data["row"], strict=True)}
     grid = _points(study, data, list(looks), 0.24, "label", looks)
-    return {"differences": finish(study, grid, title, f"{BY_SEED}; ticks: seeds", with_seeds(data, "label"))}
+    hollow = "; hollow: fails its test" * ("unconfirmed" in set(data["verdict"]))
+    return {"differences": finish(study, grid, title, f"{BY_SEED}; ticks: seeds{hollow}", with_seeds(data, "label"))}
 
 
 @FIGURES.add(

@@ -41,12 +41,16 @@ def gap_bases(study: Study) -> dict[str, str]:
 
 
 def gaps(study: Study) -> dict[Key, pd.Series[float]]:
-    """Return the gap of each row to its base by row and column, at each seed, in percent of the base's score."""
+    """Return the gap of each row to its base by row and column, at each seed, in percent of the base's score.
+
+    It is positive where the row is better, even of an error metric.
+    """
     bases, values, gaps = gap_bases(study), values_by_seed(study), dict[Key, Any]()
     for (row, place), ours in values.items():
         theirs = values.get((bases.get(row, ""), place))
         if theirs is not None:  # divided by seed; one that only one side has gives NaN
-            gaps[row, place] = (100 * (ours / theirs.where(theirs > 0) - 1)).dropna()
+            sign = -100 if place in study.lower_is_better else 100
+            gaps[row, place] = (sign * (ours / theirs.where(theirs > 0) - 1)).dropna()
     return gaps
 
 
