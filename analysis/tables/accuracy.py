@@ -35,11 +35,10 @@ def accuracy(asked: Asked) -> Table:
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
     known = {"pairs": pairs, "named": named(study), "plain": plain, "compared": compared, "baselines": baselines}
-    missing = [f"{row} on {column}" for (row, column), cell in cells.items() if not cell.ours]
     notes = [
         *study.note("differences", **known),
         *not_initialisation_alone(study, compared.items()),
-        *study.note("runs", missing=missing, mixed_code=mixed_code(study)),
+        *study.note("runs", cells=cells, mixed_code=mixed_code(study)),
         *study.note("without_numbers"),
         *beside(study, cells),
     ]

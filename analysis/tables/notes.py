@@ -1,7 +1,6 @@
 """Captions and notes that several tables share, computed from records."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from vitinit.analysis.frame import Study
 from vitinit.analysis.published import Publication, context, numbers, read_in_part
@@ -33,15 +32,9 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
         cells: Those of the table.
         paper: The paper and its table that are read with this table. Default: those that name the study.
     """
-    standing = [cell.published for cell in cells.values() if cell.published]
     publication = paper or context(study.name)
-    known: dict[str, Any] = {
-        "standing": standing,
-        "rest": [number for number in numbers(*publication) if number not in standing] if publication else [],
-        "own": any(cell.published_difference is not None for cell in cells.values()),
-        "parts": [run for run in study.contents.done.values() if read_in_part(run)],
-    }
-    return study.note("published", **known)
+    published = numbers(*publication) if publication else []
+    return study.note("published", cells=cells.values(), numbers=published, read_in_part=read_in_part)
 
 
 def sentences(table: Table, named: Table | None = None) -> list[str]:
@@ -53,9 +46,4 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
         table: main table of a study.
         named: table of the contrasts that its grid names; if given, sentences are on these alone.
     """
-    compared = (named or table).numbers.dropna(subset="difference")
-    columns = {
-        column: lines.sort_values("difference", ascending=False).to_dict("records")
-        for column, lines in compared.groupby("column", sort=False)
-    }
-    return table.study.note("summary", columns=columns, named=named)
+    return table.study.note("summary", compared=(named or table).numbers.dropna(subset="difference"), named=named)
