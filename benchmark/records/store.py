@@ -120,16 +120,13 @@ class Contents:
     unreadable: list[str] = field(default_factory=list)
     """Lines of `problems` about files that cannot be read, and may be valid."""
 
-    def relabel(self, layout: Layout) -> list[str]:
-        """Put outcomes into the row that the grid has for them, as after a new name; return a line for each."""
-        lines, everything = list[str](), list[dict[str, Any]]((self.done, self.failed, self.skipped))
+    def relabel(self, layout: Layout) -> None:
+        """Put outcomes into the row that the grid has for them, as after a new name."""
+        everything: list[dict[str, Any]] = [self.done, self.failed, self.skipped]
         for outcomes in everything if layout.runs else ():
             for run_id, outcome in outcomes.items():
                 row = layout.runs.get(at_seed_0(outcome.spec), outcome.row)
-                if row != outcome.row:
-                    lines.append(f"run {run_id} says row {outcome.row!r}: the grid has it in {row!r}")
-                    outcomes[run_id] = outcome.model_copy(update={"row": row})
-        return lines
+                outcomes[run_id] = outcome.model_copy(update={"row": row})
 
     def drop_superseded(self) -> None:
         """Leave one outcome of each run: done before failed before skipped."""

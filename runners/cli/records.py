@@ -185,8 +185,7 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
         total += sum(valid.values())
         try:
             looks.read(folder)
-            for line in contents.relabel(store.layout(study)):
-                console.print(f"{study}: {line}", soft_wrap=True)
+            store.layout(study)
         except VitinitError as error:
             wrong.append(str(error))
         wrong += [*contents.problems, *wrong_maps]

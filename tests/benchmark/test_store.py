@@ -90,13 +90,11 @@ def test_a_field_that_stands_twice_is_refused():
         from_bytes(seal(above + b"\n}"))
 
 
-def test_a_row_that_has_another_name_now_keeps_its_runs_and_the_comparisons_of_the_new_name_alone(study, vitinit):
-    run, runs = record(1), {at_seed_0(record(1).spec): "New", "0" * 16: "Base"}
-    Store(study.parent).write_layout("small", Layout(runs=runs, contrasts=[("New", "Base"), (run.row, "Base")]))
+def test_a_row_that_has_another_name_now_keeps_its_runs_and_the_comparisons_of_the_new_name_alone(study):
+    runs = {at_seed_0(record(1).spec): "New", "0" * 16: "Base"}
+    Store(study.parent).write_layout("small", Layout(runs=runs, contrasts=[("New", "Base"), ("Old", "Base")]))
     loaded = load([study.parent], "small")
     assert (loaded.rows, [contrast.name for contrast in loaded.contrasts]) == (["New"], ["New − Base"])
-    line = f"small: run {run.run_id} says row {run.row!r}: the grid has it in 'New'"
-    assert line in vitinit(f"store check {study.parent}")[1]
 
 
 def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused():
