@@ -9,11 +9,11 @@ from typing import Any
 from vitinit.benchmark.datasets.folder import below, stamp
 from vitinit.benchmark.datasets.registry import Dataset, Opened
 from vitinit.benchmark.spec import DatasetSpec
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.plugins import imported
 
 HELD_OUT = ("test", "validation", "valid", "val")
-"""Names of splits that accuracy is measured on, the first one that has labels; without one, a fifth of each class."""
+"""Names of splits that accuracy is measured on, the first one that has labels; without any, a fifth of each class."""
 LABELS = ("label", "labels", "fine_label")
 """Names of the column with the classes, where several columns have some."""
 
@@ -54,22 +54,33 @@ class HuggingFace(Dataset):
         features = splits["train"].features
         image = _column(spec, features, datasets.Image, ("image",), "images")
         label = _column(spec, features, datasets.ClassLabel, LABELS, "classes")
-        labelled: dict[str, Any] = {}
-        for name in splits.keys() & {"train", *HELD_OUT}:
+        classes, both = features[label].names, list[Any]()
+        for name in filter(splits.__contains__, ("train", *HELD_OUT)):
             rows = splits[name].select_columns([image]).cast_column(image, datasets.Image(decode=False))
             # they are absent, None or -1 where they are not public
             labels = splits[name][label] if label in splits[name].features else [None]
             unlabelled = len([number for number in labels if number in (None, -1)])
             if unlabelled and name == "train":
                 raise VitinitError(f"dataset {spec.label}: {unlabelled} of its training images have no label")
-            if not unlabelled:
-                content = partial(_content, rows, image)
-                labelled[name] = encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}")
-        train, classes = labelled["train"], tuple(features[label].names)
-        test = next((labelled[name] for name in HELD_OUT if name in labelled), None)
-        if test is None:
-            train, test = train.a_fifth_held_out(classes)
-        return Opened(train, test, classes)
+            if unlabelled or len(both) == 2:
+                continue
+            others = getattr(splits[name].features[label], "names", None)
+            if others != classes:
+                raise VitinitError(
+                    f"dataset {spec.label}: classes differ, {brief(classes)} in train and {brief(others)} in {name}: "
+                    "save it with one list of names for both"
+                )
+            content = partial(_content, rows, image)
+            both.append(encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}"))
+        if len(both) < 2:
+            if unknown := sorted(splits.keys() - {"train", *HELD_OUT}):
+                raise VitinitError(
+                    f"dataset {spec.label}: none of {', '.join(HELD_OUT)} has labels, and {', '.join(unknown)} is none "
+                    "of these: save it (save_to_disk) without that split, or with its name changed to validation"
+                )
+            both = [*both[0].a_fifth_held_out(classes)]
+        train, test = both
+        return Opened(train, test, tuple(classes))
 
 
 HUGGING_FACE = HuggingFace(name="hf", origin="is fetched by the library datasets: write hf:NAME")
@@ -79,8 +90,9 @@ def _column(spec: DatasetSpec, features: Mapping[str, Any], feature: type, usual
     columns = [name for name, value in features.items() if isinstance(value, feature)]
     columns = [name for name in usual if name in columns][:1] or columns
     if len(columns) != 1:
-        there = ", ".join(columns) or "none"
-        raise VitinitError(f"dataset {spec.label}: one column is to hold {noun}; there are {there}")
+        raise VitinitError(
+            f"dataset {spec.label}: one column is to hold {noun}; there are {', '.join(columns) or 'none'}"
+        )
     return columns[0]
 
 
