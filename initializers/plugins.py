@@ -97,8 +97,10 @@ class Registry(Generic[T]):
         self.check(entry, where or origin)
         name = name or self.name(entry)
         if self.known.get(name, entry) is not entry and self.origins.get(name) != origin:
-            homes = f"{self.origins.get(name) or self.packages[0]} and in {where or origin}"
-            raise VitinitError(f"two {self.noun}s are called {name!r}: in {homes}")
+            raise VitinitError(
+                f"two {self.noun}s are called {name!r}: in {self.origins.get(name) or self.packages[0]} and in "
+                f"{where or origin}"
+            )
         self.known[name], self.origins[name] = entry, origin
         if not entry.__module__.startswith("vitinit."):
             OF_OTHERS.add(name)
@@ -114,6 +116,7 @@ class Registry(Generic[T]):
         Raises:
             VitinitError: It is something else, or its name is taken.
         """
+        self.search()
         return self.put(self._accepted(value, where), where)
 
     def _accepted(self, value: Any, where: str) -> T:

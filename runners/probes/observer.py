@@ -1,5 +1,6 @@
 """Probes and attention maps of a run, from its beginning on and after its epochs; checkpoints contain them."""
 
+import copy
 import hashlib
 import time
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.benchmark.records.store import AttentionMaps, maps_to_bytes
 from vitinit.initializers.attention import evaluated, token_grid
 from vitinit.initializers.diagnostics import measured, rounded
-from vitinit.initializers.errors import cause
+from vitinit.initializers.errors import VitinitError, cause
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.probes.quantities import RECEPTIVE_FIELD_IMAGES, Seen, blocks_of, patch_tokens, probes
-from vitinit.runners.training.train import autocast
+from vitinit.runners.training.train import autocast, fingerprint
 
 IMAGES = 32
 """Number of test images for probes: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
@@ -74,14 +75,19 @@ class Observer:
                 if self.missing.setdefault(why, names) is names:
                     self.report(f"not measured: {', '.join(names)}: {why}")
         if epoch in self.maps_at:
-            maps_LHNN = torch.stack(measured(model, self.images_BCHW[:MAP_IMAGES], whole_rows=False).maps).half().cpu()
-            self.snapshots[epoch] = maps_LHNN, grams(model, self.images_BCHW)
+            self.snapshots[epoch] = (
+                torch.stack(measured(model, self.images_BCHW[:MAP_IMAGES], whole_rows=False).maps).half().cpu(),
+                grams(model, self.images_BCHW),
+            )
         return probe
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values."""
-        probes = [row.model_dump() for row in self.probes]
-        return {"targets": self.targets_LHNN, "probes": probes, "snapshots": self.snapshots}
+        return {
+            "targets": self.targets_LHNN,
+            "probes": [row.model_dump() for row in self.probes],
+            "snapshots": self.snapshots,
+        }
 
     def load_state_dict(self, state: dict[str, Any], epochs: list[int]) -> None:
         """Take up a run in the middle.
@@ -112,8 +118,9 @@ class Observer:
         if not self.maps_at:
             return None
         maps, gram_matrices = zip(*(self.snapshots[epoch] for epoch in self.maps_at), strict=True)
-        images = min(MAP_IMAGES, len(self.images_BCHW))
-        kept = AttentionMaps(self.maps_at, np.stack(maps), np.stack(gram_matrices), images, weights)
+        kept = AttentionMaps(
+            self.maps_at, np.stack(maps), np.stack(gram_matrices), min(MAP_IMAGES, len(self.images_BCHW)), weights
+        )
         return keep("attention maps", path, maps_to_bytes(kept), self.report)
 
 
@@ -135,31 +142,39 @@ def measure(
 
     Returns:
         What was measured, if anything, and the names of the probes that could not measure, by the reason.
+
+    Raises:
+        VitinitError: a probe of one's own changed weights or buffers.
     """
     began = time.perf_counter()
-    seen = Seen(model, images_BCHW, targets_LHNN)
-    fields: dict[str, Any] = {}
-    more: dict[str, Any] = {}
-    missing: dict[str, list[str]] = {}
-    for name, probe_of in probes().items():
+    seen = Seen(model, *copy.deepcopy((images_BCHW, targets_LHNN)))
+    fields: dict[str, Any] = {
+        "epoch": epoch,
+        "images": len(images_BCHW),
+        "receptive_field_images": min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
+        "seconds": 0.0,
+        "more": {},
+    }
+    probe, weights, missing = None, "", dict[str, list[str]]()
+    ours = {name: probe_of.__module__.startswith("vitinit.") for name, probe_of in probes().items()}
+    for name in sorted(ours, key=ours.__getitem__, reverse=True):
+        if not (ours[name] or weights):
+            weights = fingerprint(model)
         try:
-            value = probe_of(seen)
+            value = probes()[name](seen)
+            if value is not None:
+                values = {name: rounded(value)}
+                own = ours[name] and name in Probe.model_fields
+                probe = Probe.model_validate(fields | (values if own else {"more": fields["more"] | values}))
+                fields = probe.model_dump()
         except Exception as error:  # of anyone's model: this one is left out, and no other
             missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
-            continue
-        if value is not None:
-            (fields if name in Probe.model_fields else more)[name] = rounded(value)
-    if not fields and not more:
-        return None, missing
-    probe = Probe(
-        epoch=epoch,
-        images=len(images_BCHW),
-        receptive_field_images=min(RECEPTIVE_FIELD_IMAGES, len(images_BCHW)),
-        **fields,
-        more=more,
-        seconds=time.perf_counter() - began,
-    )
-    return probe, missing
+    if weights and weights != fingerprint(model):
+        raise VitinitError(
+            f"probe {', '.join(name for name in ours if not ours[name])}: the model is changed, and a probe leaves it "
+            "as it is: let it work on copy.deepcopy(seen.model)"
+        )
+    return probe and probe.model_copy(update={"seconds": time.perf_counter() - began}), missing
 
 
 @torch.no_grad()

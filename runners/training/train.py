@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from vitinit.benchmark.fields import parsed
 from vitinit.benchmark.image_files.arrays import IGNORED
 from vitinit.benchmark.metrics.registry import fitting, main_metric
 from vitinit.benchmark.optimizers import registry as optimizers
@@ -103,9 +104,12 @@ class Training:
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values, to be saved between two steps or while the model is evaluated."""
-        parts = {name: part.state_dict() for name, part in self._parts().items()}
-        values = {name: getattr(self, name) for name in POSITION}
-        return {**parts, **values, "loss_sum": self.loss_sum, "history": [row.model_dump() for row in self.history]}
+        return {
+            **{name: part.state_dict() for name, part in self._parts().items()},
+            **{name: getattr(self, name) for name in POSITION},
+            "loss_sum": self.loss_sum,
+            "history": [row.model_dump() for row in self.history],
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take up the training where `state_dict` was called.
@@ -152,8 +156,11 @@ def train(
         VitinitError: the model cannot be compiled.
     """
     model, recipe, device, world = training.model, training.recipe, loader.device, training.world
-    fork = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-    with fork, tensor_floats(recipe.precision), compiled(model, compile) as forward:
+    with (
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        tensor_floats(recipe.precision),
+        compiled(model, compile) as forward,
+    ):
         parallel = warmed_up(world.parallel(forward), training, loader.image_size)
         for epoch in range(training.epoch, recipe.epochs):
             start = time.perf_counter() - training.epoch_seconds
@@ -173,9 +180,9 @@ def train(
                 if loader.metric not in metrics:
                     raise VitinitError(f"metric {loader.metric!r} is not measured of {loader.classes} classes")
                 losses[evaluate_on] = metrics["loss"]
-                fields = "loss", main_metric(None, loader.dense, None)
-                scores = {f"{evaluate_on}_{name}": metrics[name] for name in fields}
-                scores["metrics"] = {name: value for name, value in metrics.items() if name not in fields}
+                own = "loss", main_metric(None, loader.dense, None)
+                scores = {f"{evaluate_on}_{name}": metrics[name] for name in own}
+                scores["metrics"] = {name: value for name, value in metrics.items() if name not in own}
                 scores["headline"] = loader.metric if loader.metric in scores["metrics"] else None
                 if training.ema:
                     averaged, _ = evaluate(training.ema.module, *how)
@@ -184,7 +191,7 @@ def train(
             for name, loss in losses.items():
                 if not math.isfinite(loss):
                     raise Diverged(f"epoch {epoch + 1}: {name} loss {loss}")
-            row = EpochRow(
+            fields = dict(
                 epoch=epoch + 1,
                 lr=max(group["lr"] for group in training.optimizer.param_groups),  # layer_decay leaves the last layer's
                 train_loss=losses["training"],
@@ -192,6 +199,7 @@ def train(
                 images_per_s=loader.steps * recipe.batch_size / training_seconds,
                 **scores,
             )
+            row = parsed(EpochRow, fields, f"epoch {epoch + 1}")
             training.history.append(row)
             training.epoch, training.step, training.epoch_seconds = epoch + 1, 0, 0.0
             training.loss_sum.zero_()
@@ -214,8 +222,7 @@ def update(training: Training, parallel: nn.Module, batch: tuple[Tensor, Tensor]
         torch.default_generator.manual_seed(dropout_seed)  # torch.manual_seed formats the stack for each kind of device
         if images.is_cuda:
             torch.cuda.manual_seed(dropout_seed)
-        last = number == len(parts) - 1
-        with nullcontext() if last or world.size == 1 else parallel.no_sync():  # type: ignore[operator]
+        with nullcontext() if number == len(parts) - 1 or world.size == 1 else parallel.no_sync():  # type: ignore[operator]
             with autocast(recipe, images.device):
                 loss = training_loss(parallel(images), targets, recipe.label_smoothing)
             loss = loss * (len(images) / recipe.batch_size)
@@ -252,8 +259,10 @@ def compiled(model: nn.Module, wanted: bool) -> Iterator[nn.Module]:
         # fallback_random: dropout draws what it draws without torch.compile, from the seeds of `train`
         yield torch.compile(model, dynamic=False, fullgraph=True, options={"fallback_random": True})  # type: ignore[misc]
     except TorchDynamoException as error:
-        what = f"torch.compile cannot compile {type(model).__name__}"
-        raise VitinitError(f"{what}: {plain(str(error), 300)}; without --compile it trains") from error
+        raise VitinitError(
+            f"torch.compile cannot compile {type(model).__name__}: {plain(str(error), 300)}; without --compile it "
+            "trains"
+        ) from error
 
 
 def training_loss(logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
@@ -334,7 +343,7 @@ def evaluate(
             else:
                 correct.append(logits.argmax(-1) == targets)
             for sums_of_metric, metric in zip(sums, metrics, strict=True):
-                sums_of_metric += metric.sums(logits, targets)
+                sums_of_metric += metric.sums(logits.clone(), targets.clone())  # which it may change
         between_batches()
     values: dict[str, float] = {}
     all_sums = world.sum(torch.cat(sums)).cpu().split([len(sums_of_metric) for sums_of_metric in sums])
@@ -342,6 +351,10 @@ def evaluate(
         given = metric.values(sums_of_metric)
         if metric.percent and any(value < 0 or value > 100 for value in given.values()):
             raise VitinitError(f"metric {metric.name!r} gave {given}: in percent, or it says percent = False")
+        if any(name in values or not f"{name}_".startswith(f"{metric.name}_") for name in given):
+            raise VitinitError(
+                f"metric {metric.name!r} gave {given}: a name is its own, or begins with it and _, and is no other's"
+            )
         values |= given
     if loader.dense:
         return values, None

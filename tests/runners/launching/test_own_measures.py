@@ -32,7 +32,20 @@ from vitinit.plugins import Metric, Seen, Tracker
 
 
 def size(seen: Seen):
+    seen.images_BCHW.zero_()
     return next(seen.model.parameters()).norm()[None]
+
+
+def seconds(seen):
+    return [1.0]
+
+
+def words(seen):
+    return "none"
+
+
+def prunes(seen):
+    next(seen.model.parameters()).data.mul_(1.01)
 
 
 class Wrong(Metric):
@@ -40,7 +53,9 @@ class Wrong(Metric):
     label = "Wrong (%)"
 
     def sums(self, logits_NK, labels_N):
-        return torch.stack([(logits_NK.argmax(1) != labels_N).sum(), torch.tensor(len(labels_N))]).double()
+        wrong = (logits_NK.argmax(1) != labels_N).sum()
+        logits_NK.zero_(), labels_N.zero_()
+        return torch.stack([wrong, torch.tensor(len(labels_N))]).double()
 
     def values(self, sums):
         return {"wrong": 100 * float(sums[0] / sums[1])}
@@ -79,30 +94,41 @@ blocks:
 """
 
 
-def test_a_grid_and_a_run_take_them_from_files(vitinit, tmp_path, monkeypatch):
+def test_a_grid_and_a_run_take_them_from_files_and_they_change_no_number(vitinit, tmp_path, monkeypatch):
     for registry in (metrics.REGISTRY, probes.REGISTRY):
         monkeypatch.setattr(registry, "known", registry.by_name())
     files = {"black.py": AUGMENTATION, "still.py": OPTIMIZER, "mine.py": MEASURES, "own.yaml": GRID}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    own = "--track mine.py:Lines --probe mine.py:size --metric mine.py:Wrong --metric mine.py:Margin"
-    command = "run own.yaml --executor inline --device cpu --results"
-    code, printed, _ = vitinit(command, "out", own)
-    assert code == 0, printed
-    (path,) = (file for file in (tmp_path / "out/own").glob("*.json"))
-    record = json.loads(path.read_text())
-    before, after = record["probes"]
+    own = "--track mine.py:Lines --metric mine.py:Wrong --metric mine.py:Margin --probe mine.py:size "
+    own += "--probe mine.py:seconds --probe mine.py:words"
+    command, numbers = "run own.yaml --executor inline --device cpu --results", []
+    for folder, given in (("plain", ""), ("out", own)):
+        code, printed, _ = vitinit(command, folder, given)
+        assert code == 0, printed
+        (path,) = (tmp_path / folder / "own").glob("*.json")
+        record = json.loads(path.read_text())
+        last, (before, after) = record["history"][-1], record["probes"]
+        numbers.append((record["weights"], record["correct"], last["test_loss"], after["nonlocality"]))
+    assert numbers[0] == numbers[1]
+    assert "not measured: words: " in printed
     assert before["more"] == after["more"]
-    assert len(before["more"]["size"]) == 1
+    assert (len(before["more"]["size"]), before["more"]["seconds"]) == (1, [1.0])
     assert (tmp_path / "applied").exists()
-    last = record["history"][-1]
     assert last["metrics"]["top1_margin"] == 120
-    assert last["metrics"]["wrong"] == 100 - last["val_top1" if "val_top1" in last else "test_top1"]
+    assert last["metrics"]["wrong"] == 100 - last["test_top1"]
     assert (tmp_path / "out/own/tracking/lines/lines.txt").read_text() == "1\ndone\n"
     code, printed, _ = vitinit("tables --study own --results out --metric mine.py:Wrong")
     assert code == 0, printed
     assert f"{last['metrics']['wrong']:.1f}" in printed
-    monkeypatch.setattr(metrics.REGISTRY.known["top1_margin"], "percent", True)
-    code, printed, _ = vitinit(command, "other", own)
-    assert code == 1
-    assert "failed, VitinitError: metric 'top1_margin' gave {'top1_margin': 120.0}: in percent, or it" in printed
+    for name, value, more, says in (
+        ("percent", True, "", "metric 'top1_margin' gave {'top1_margin': 120.0}: in percent, or it"),
+        ("values", lambda *_: {"top1_margin": float("nan")}, "", "epoch 1: metrics.top1_margin: Input should be a fi"),
+        ("name", "margin", "", "metric 'margin' gave {'top1_margin': 120.0}: a name is its own"),
+        ("label", "", "--probe mine.py:prunes", "probe prunes, seconds, size, words: the model is changed"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(metrics.REGISTRY.known["top1_margin"], name, value)
+            code, printed, _ = vitinit(command, name, own, more)
+        assert code == 1
+        assert f"failed, VitinitError: {says}" in printed
