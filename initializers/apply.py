@@ -11,9 +11,10 @@ from torch import Generator, Tensor, nn
 from vitinit.initializers.adapter import TokenGrid
 from vitinit.initializers.attention import attention_layers, evaluated, position_embedding, seen_grids, survey
 from vitinit.initializers.diagnostics import attention_input
-from vitinit.initializers.errors import VitinitError
+from vitinit.initializers.errors import VitinitError, brief
 from vitinit.initializers.registry import Aim, Initializer, Job, changed_by
 from vitinit.initializers.report import Fidelity, InitReport, LayerNorms
+from vitinit.initializers.streams import seeded_python
 from vitinit.initializers.targets import pseudo_input
 from vitinit.initializers.transaction import fingerprints, scratch, write
 
@@ -36,14 +37,15 @@ def apply_in_turn(
     for initializer in initializers:
         initializer.check(model)
     before, seconds, changed = fingerprints(model), 0.0, list[list[str]]()
+    trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
     gpus = {parameter.device for parameter in model.parameters() if parameter.is_cuda}
     aim: Tensor | Aim | None = None
     for initializer in initializers:
         start = time.perf_counter()
         try:
-            with torch.random.fork_rng(gpus), torch.no_grad():
-                # of code that leaves the generator out, as in nn.init.normal_(weight)
-                torch.manual_seed(stream(f"init/{initializer.kind}/global").initial_seed())
+            seed = stream(f"init/{initializer.kind}/global").initial_seed()
+            with torch.random.fork_rng(gpus), seeded_python(seed), torch.no_grad():
+                torch.manual_seed(seed)  # of code that leaves the generator out, as in nn.init.normal_(weight)
                 aim = initializer.apply(model, stream(f"init/{initializer.kind}"), job)
         except (OverflowError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
             raise VitinitError(
@@ -59,6 +61,10 @@ def apply_in_turn(
                 f"{initializer.described} adds, removes or replaces {min(replaced)[0]!r}: a method sets values of "
                 "parameters and buffers in place, as by weight.copy_(values)"
             )
+        if frozen := [name for name in trained if not model.get_parameter(name).requires_grad]:
+            raise VitinitError(
+                f"{initializer.described} freezes {frozen[0]!r} in `apply`: a run would train it; say it in `freeze`"
+            )
         changed.append(changed_by(initializer, model, before, after))
         before = after
         first = {parameter: name for name, parameter in model.named_parameters()}
@@ -70,6 +76,10 @@ def apply_in_turn(
                 )
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
+    if aim is not None and not isinstance(aim, Aim):
+        raise VitinitError(
+            f"{initializers[-1].described}: `apply` returns {brief(aim)}: return targets, an Aim or None"
+        )
     return changed, aim, seconds
 
 
@@ -88,7 +98,7 @@ def initialize_run(
     method: Initializer | None,
     stream: Callable[[str], Generator],
     images_BCHW: Tensor | None = None,
-    job: Job | None = None,
+    job: Job = Job(),  # noqa: B008 - frozen
 ) -> tuple[InitReport, Tensor | None]:
     """Set every parameter of `model` in place: the base first, then the method over it.
 
@@ -112,7 +122,7 @@ def initialize_run(
     """
     initializers = [base, method] if method else [base]
     with scratch(model) as copied:
-        _, aim, seconds = apply_in_turn(copied, initializers, stream, job or Job())
+        _, aim, seconds = apply_in_turn(copied, initializers, stream, job)
         write(model, copied)
     for initializer in initializers:
         initializer.freeze(model)
@@ -155,10 +165,22 @@ def on_pseudo_input(model: nn.Module, aim: Aim) -> float:
 
 
 def on_target(attention_BHNN: Tensor, targets_HNN: Tensor) -> float:
-    """Return the mean attention on the 0/1 targets, over the queries that have one."""
+    """Return the mean attention on the 0/1 targets, over the queries that have one.
+
+    Raises:
+        VitinitError: they are no such targets of this attention.
+    """
     targets_HNN = targets_HNN.to(attention_BHNN)
-    mass_BHN = (attention_BHNN * targets_HNN).sum(-1)
-    return float(mass_BHN[:, targets_HNN.sum(-1) > 0].mean())
+    if (
+        targets_HNN.shape != attention_BHNN.shape[1:]
+        or {*targets_HNN.unique().tolist()} - {0, 1}
+        or not targets_HNN.any()
+    ):
+        raise VitinitError(
+            "targets that a method's `apply` returns are 0 and 1, some of them 1, heads x N x N: "
+            f"{' x '.join(map(str, attention_BHNN.shape[1:]))}"
+        )
+    return float((attention_BHNN * targets_HNN).sum(-1)[:, targets_HNN.sum(-1) > 0].mean())
 
 
 def offset_maps(attention_HNN: Tensor, grid: TokenGrid, radius: int) -> list[list[list[float]]]:

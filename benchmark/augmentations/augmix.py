@@ -35,7 +35,8 @@ class AugMix(Augmentation):
         """
         from timm.data.auto_augment import augment_and_mix_transform
 
-        from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording, seeded_python
+        from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording
+        from vitinit.initializers.streams import seeded_python
 
         config = f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}"
         timm = recording(augment_and_mix_transform, config, size)

@@ -21,7 +21,8 @@ class RandAugment(Augmentation):
         """
         from timm.data.auto_augment import rand_augment_transform
 
-        from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording, seeded_python
+        from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording
+        from vitinit.initializers.streams import seeded_python
 
         timm = recording(rand_augment_transform, self.config, size)
         with seeded_python(seed):

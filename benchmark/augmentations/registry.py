@@ -61,10 +61,9 @@ class OnPil(Augmentation):
         from PIL import Image
 
         pixels_BHWC = images_BCHW.permute(0, 2, 3, 1).contiguous().cpu().numpy()
-        pairs = zip(pixels_BHWC, drawn, strict=True)
-        changed = [self.change(Image.fromarray(image), numbers) for image, numbers in pairs]
-        stacked = torch.from_numpy(np.stack([np.asarray(image) for image in changed]))
-        return stacked.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
+        pairs = zip(map(Image.fromarray, pixels_BHWC), drawn, strict=True)
+        changed_BHWC = torch.from_numpy(np.stack([np.asarray(self.change(image, numbers)) for image, numbers in pairs]))
+        return changed_BHWC.permute(0, 3, 1, 2).contiguous().to(images_BCHW.device)
 
 
 REGISTRY: Registry[type[Augmentation]] = Registry(

@@ -27,9 +27,11 @@ def build_model(spec: BaseModelSpec, classes: int, dense: bool = False, seed: in
     """
     import torch
 
+    from vitinit.initializers.streams import derive, seeded_python
     from vitinit.initializers.whole_model import BY_NAME
 
-    with torch.random.fork_rng(devices=[]):  # timm draws while it builds; the global generator stays as it was
+    # timm draws while it builds, and code of anyone's: global generators stay as they were
+    with torch.random.fork_rng(devices=[]), seeded_python(derive(seed, "model")):
         if spec.by_name:
             torch.default_generator.manual_seed(seed)
         model = spec.build(classes)

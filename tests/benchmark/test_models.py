@@ -71,8 +71,7 @@ def test_attention_and_batch_norm_are_as_the_spec_says_and_a_step_trains_every_p
     assert (spec.attention_maps is not None) == (len(kinds) == 1 and next(iter(kinds))[1:] == (spec.grid, spec.grid))
     if spec.attention_maps:
         assert torch.stack(measured(model, IMAGES_BCHW[:1]).maps).shape == spec.attention_maps
-    gated = [block for block in model.modules() if hasattr(block, "gating_param")]
-    assert len(gated) == spec.gated_layers
+    assert len([block for block in model.modules() if hasattr(block, "gating_param")]) == spec.gated_layers
     assert str(spec.width) in spec.describe()
     model.train()
     alone, among_others = model(IMAGES_BCHW[:2])[0], model(IMAGES_BCHW)[0]
@@ -116,6 +115,8 @@ def test_the_head_is_a_product_for_each_token_then_bilinear(fields):
 
 SMALL = {"timm": "vit_tiny_patch16_224", "img_size": 16, "patch_size": 4, "embed_dim": 48, "depth": 2, "num_heads": 3}
 MODEL = """
+import random
+import numpy as np
 import torch
 from torch import nn
 
@@ -125,7 +126,7 @@ class Small(nn.Module):
         super().__init__()
         self.rate = torch.linspace(0, rates[0], 3)[1].item()  # reads a value, which meta tensors do not have
         self.body = nn.Linear(3 * img_size**2, width)
-        self.own_scale = nn.Parameter(torch.rand(width))
+        self.own_scale = nn.Parameter(torch.rand(width) + np.random.rand() + random.random())
         self.head = nn.Linear(width, num_classes)
 
     def forward(self, images):
@@ -166,8 +167,7 @@ def test_an_image_size_that_is_not_given_is_timms():
 
 
 def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(package):
-    model = named({"python": f"{package}:Small", "image_size": 16, "args": {"width": 4}})
-    built = build_model(model, 7)
+    built = build_model(named({"python": f"{package}:Small", "image_size": 16, "args": {"width": 4}}), 7)
     assert built(torch.zeros(2, 3, 16, 16)).shape == (2, 7)
     assert parameter_count(built) == (3 * 16**2 + 1) * 4 + 4 + 5 * 7
 

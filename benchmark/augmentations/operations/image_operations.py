@@ -10,8 +10,7 @@ as a multiplication. Nothing here waits for the device.
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -229,19 +228,6 @@ def fill_color(mean: Sequence[float]) -> Tensor:
 
 
 NOTHING = numbers("nothing")
-
-
-@contextmanager
-def seeded_python(seed: int) -> Iterator[None]:
-    """Python's and numpy's global generators, seeded inside and put back after: for libraries that read them."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    random.seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 @cache
