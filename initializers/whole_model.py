@@ -43,9 +43,9 @@ def draw_trunc_normal_(tensor: Tensor, std: float, generator: Generator, cut: fl
 
 def singular_vectors(rows: int, columns: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """U and V^T of a Gaussian matrix, float64: orthonormal, as many as the shorter side."""
-    drawn = torch.empty(rows, columns).normal_(generator=generator)
+    drawn = torch.empty(rows, columns).normal_(generator=generator).double()
     with one_thread():
-        u, _, vh = torch.linalg.svd(drawn.double(), full_matrices=False)
+        u, _, vh = torch.linalg.svd(drawn, full_matrices=False)
     return u, vh
 
 
@@ -148,10 +148,11 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
             rules[pattern] = "'position'"
         elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", named):
             rules[pattern] = "vitinit.adapters.Normal(0.02)"
-    cls, told = type(model), ", ".join(f"{pattern!r}: {rule}" for pattern, rule in rules.items())
+    cls = type(model)
     return (
         f"vitinit.adapters.register(vitinit.adapters.Adapter(name={cls.__name__!r}, "
-        f"models=('{cls.__module__}.{cls.__qualname__}',), parameters={{{told}}}))"
+        f"models=('{cls.__module__}.{cls.__qualname__}',), "
+        f"parameters={{{', '.join(f'{pattern!r}: {rule}' for pattern, rule in rules.items())}}}))"
     )
 
 
@@ -205,7 +206,6 @@ class WholeModel(Initializer):
     touches = ("*",)
     every_linear_alike: ClassVar[bool] = False
     """True where a Linear is drawn in one way, whatever it is for."""
-    zero_head: ClassVar[bool] = False
     mlp_bias_std: ClassVar[float] = 0.0
     """Standard deviations, of a normal distribution; 0: the number 0."""
     class_token_std: ClassVar[float] = 0.0
@@ -243,7 +243,7 @@ class WholeModel(Initializer):
             )
 
     def notes(self, model: nn.Module) -> list[str]:
-        """Name fixed position embeddings and attention without a known MLP, and say how much is in convolutions."""
+        """Name fixed positions, an unknown MLP or classifier, and how much of the model is in convolutions."""
         fixed = [
             name
             for name, (parameter, rule) in _rules(model).items()
@@ -255,6 +255,8 @@ class WholeModel(Initializer):
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
         if alone:
             remarks.append(f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other")
+        if hasattr(self, "head_std") and places(model) and not classifiers(model):
+            remarks.append("no classifier is known by a name such as head, classifier or fc: all Linears are set alike")
         return remarks + set_alike(model)
 
     @torch.no_grad()
@@ -305,18 +307,21 @@ class WholeModel(Initializer):
         """Set weights as the rows of one, matrix by matrix, then their biases likewise.
 
         An attribute or parameter `qkv` selects what is drawn as one matrix: each of W_q, W_k and W_v (`per_matrix`, the
-        default), each head of each (`per_head`), or all three together (`fused`).
+        default), each head of each (`per_head`), or all three together (`fused`). By `head_std` the classifier is a
+        trunc normal of this standard deviation, or 0, and not as `matrix` has it.
         """
         counts = {"per_matrix": place.matrices, "per_head": place.matrices * place.heads, "fused": 1}
         rows, count = [len(weight) for weight in weights], counts[getattr(self, "qkv", "per_matrix")]
-        drawn_OI = torch.empty(sum(rows), weights[0][0].numel())
+        drawn_OI, head_std = torch.empty(sum(rows), weights[0][0].numel()), getattr(self, "head_std", None)
         wholes = drawn_OI.split(rows) if count >= len(rows) else (drawn_OI,)
         for whole in wholes:
             for weight_OI in whole.unflatten(0, (count // len(wholes), -1)):
-                if self.zero_head and place.role == "head":
-                    weight_OI.zero_()
-                else:
+                if place.role != "head" or head_std is None:
                     self.matrix(weight_OI, place, generator)
+                elif head_std:
+                    draw_trunc_normal_(weight_OI, head_std, generator)
+                else:
+                    weight_OI.zero_()
         for weight, values in zip(weights, drawn_OI.split(rows), strict=True):
             weight.copy_(values.view(weight.shape))
         if any(bias is not None for bias in biases):

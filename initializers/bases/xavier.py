@@ -61,13 +61,6 @@ class Mae(Xavier):
 
     head_std: PositiveFloat = 2e-5
 
-    def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
-        """Xavier uniform; the head trunc-normal."""
-        if place.role == "head":
-            draw_trunc_normal_(weight_OI, self.head_std, generator)
-        else:
-            super().matrix(weight_OI, place, generator)
-
     def convolution(self, module: Convolution, generator: Generator) -> None:
         """Xavier uniform as a Linear, the bias as PyTorch has it."""
         pytorch_default_(module, generator)
@@ -87,7 +80,7 @@ class JaxVit(Xavier):
     """
 
     name = "jax_vit"
-    zero_head = True
+    head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 
     qkv: Literal["per_matrix", "fused"] = "per_matrix"
@@ -116,7 +109,7 @@ class TorchvisionVit(Xavier):
 
     name = "torchvision_vit"
     qkv: ClassVar = "fused"
-    zero_head = True
+    head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:

@@ -65,8 +65,7 @@ def test_an_own_model_takes_a_dozen_lines_and_an_adapter_of_one_name_replaces_th
         refused(Model(), "^adapter 'ours': 'to_query.weight' leads to no parameter of Own", base="trunc_normal")
         adapters.register(adapters.Adapter("ours", attention=(kind(),), **REST))  # as a cell of a notebook, run again
         m = Model()
-        report = vitinit.initialize(m, "impulse", base="kaiming_uniform")
-        assert len(report.changes) == len(list(m.parameters()))
+        assert len(vitinit.initialize(m, "impulse", base="kaiming_uniform").changes) == len(list(m.parameters()))
         vitinit.initialize(m, "mimetic")
         path = (m.attention.out.weight @ m.attention.to_kv.weight[48:]).detach()
         assert float(path.diagonal().mean()) == pytest.approx(-0.4, abs=0.05)
@@ -96,8 +95,9 @@ def test_rules_of_ones_own_leave_what_other_adapters_say_of_the_type():
 
 def test_an_adapter_of_a_wrapper_hides_no_model_inside_and_wins_over_what_is_known_of_it():
     """Nor does a pattern of its own for layer scales, which have the name of many a norm's weight, mean a norm."""
-    norm = type("RMSNorm", (Gain,), {})("gamma")
-    m = nn.ModuleDict({"net": zoo.build("timm ViT registers, layer scale"), "norm": norm})
+    m = nn.ModuleDict(
+        {"net": zoo.build("timm ViT registers, layer scale"), "norm": type("RMSNorm", (Gain,), {})("gamma")}
+    )
     with registered("ours", models=(nn.ModuleDict,), parameters={"*.gamma": "layer_scale", "net.cls_token": 0.5}):
         vitinit.initialize(m, "impulse", base="trunc_normal", layer_scale=0.25)
     for name, value in {"net.cls_token": 0.5, "net.blocks.1.ls2.gamma": 0.25, "norm.gamma": 1}.items():
@@ -154,13 +154,13 @@ def test_what_else_a_norm_or_a_linear_has_needs_a_rule_and_the_rule_counts():
 
 @pytest.mark.parametrize("name", ["vit_base_patch16_siglip_224", "cait_xxs24_224", "xcit_nano_12_p16_224"])
 def test_the_advice_of_an_error_leads_to_a_model_that_tells_images_apart(name):
-    small = {"depth": 2, "embed_dim": 48, "num_heads": 4, "img_size": 64, "num_classes": 3}
-    m = importlib.import_module("timm").create_model(name, **small)
+    m = importlib.import_module("timm").create_model(
+        name, depth=2, embed_dim=48, num_heads=4, img_size=64, num_classes=3
+    )
     try:
         vitinit.initialize(m, base="trunc_normal")
     except vitinit.VitinitError as error:
-        call = str(error).partition("say how each starts: ")[2]
-        adapter = eval(call, {"vitinit": vitinit})
+        adapter = eval(str(error).partition("say how each starts: ")[2], {"vitinit": vitinit})
         try:
             assert vitinit.initialize(m, base="trunc_normal").remarks == ()
         finally:
@@ -222,9 +222,8 @@ def test_a_student_and_its_teacher_stay_equal():
     vitinit.initialize(encoder(), **BASE)  # whose layers PyTorch copies
     for block in (MixerBlock(16, 9), nn.ModuleList(nn.MultiheadAttention(48, 4) for _ in range(2))):
         vitinit.initialize(nn.ModuleList([block, copy.deepcopy(block)]), **BASE)
-    towers = nn.ModuleDict({"image": tiny(), "text": tiny()})
     for _ in range(2):  # which the first call makes equal
-        vitinit.initialize(towers, base="zero")
+        vitinit.initialize(nn.ModuleDict({"image": tiny(), "text": tiny()}), base="zero")
 
 
 def test_a_linear_that_embeds_patches_is_no_classifier():
@@ -326,8 +325,10 @@ def test_a_base_says_what_started_at_zero_or_is_frozen_and_that_convolutions_are
     frozen.blocks[0].mlp.fc1.requires_grad_(False)
     (remark,) = vitinit.initialize(frozen, **BASE).remarks
     assert remark == "frozen weights (requires_grad is False) were set, too: blocks.0.mlp.fc1.weight"
-    report = vitinit.initialize(nn.Sequential(nn.MultiheadAttention(48, 4)), base="zero")
-    assert str(report).endswith("base zero: no MLP is known beside attention 0: its Linears are set as any other")
+    assert vitinit.initialize(nn.Sequential(nn.MultiheadAttention(48, 4)), base="mae").remarks == (
+        "base mae: no MLP is known beside attention 0: its Linears are set as any other",
+        "base mae: no classifier is known by a name such as head, classifier or fc: all Linears are set alike",
+    )
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():
