@@ -151,8 +151,9 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         meant = still_meant(model)
         images_BCHW = _drawn_images(copied, image_size) if batch is None else batch[:GIVEN].detach().float()
         images_BCHW = images_BCHW.to(next(copied.parameters(), images_BCHW).device)
-        set_by_method = [name for name, mark in meant.items() if mark.attention]
-        logits, tokens, on_attention = _watched(_of_batch_statistics(copied), images_BCHW, set_by_method)
+        logits, tokens, on_attention = _watched(
+            _of_batch_statistics(copied), images_BCHW, [name for name, mark in meant.items() if mark.attention]
+        )
         classes, heads = logits.shape[1], classifiers(copied)
         labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
         loss = float(F.cross_entropy(logits, torch.full_like(logits, 1 / classes)))
@@ -175,8 +176,9 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    random, size = " random" if batch is None else "", " x ".join(map(str, images_BCHW.shape[1:]))
-    return Check(type(model).__name__, f"{len(images_BCHW)}{random} images of {size}", classes, loss, findings)
+    drawn = " random" if batch is None else ""
+    images = f"{len(images_BCHW)}{drawn} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+    return Check(type(model).__name__, images, classes, loss, findings)
 
 
 # --- passes ----------------------------------------------------------------------------------------------------------
@@ -199,15 +201,17 @@ def _run(model: nn.Module, images_BCHW: Tensor) -> Tensor:
     try:
         out = model(images_BCHW)
     except Exception as error:  # code of anyone's
-        size, why = " x ".join(map(str, images_BCHW.shape[1:])), plain(str(error) or type(error).__name__, 200)
         raise VitinitError(
-            f"{type(model).__name__} does not take images of {size}: {why}; give a batch or image_size"
+            f"{type(model).__name__} does not take images of {' x '.join(map(str, images_BCHW.shape[1:]))}: "
+            f"{plain(str(error) or type(error).__name__, 200)}; give a batch or image_size"
         ) from None
     out = getattr(out, "logits", out)
     if isinstance(out, tuple | list):
         out = out[0]
-    if not isinstance(out, Tensor) or out.ndim != 2:
-        raise VitinitError(f"{type(model).__name__} returns no logits of B x K, as a classifier with a head does")
+    if not isinstance(out, Tensor) or out.ndim != 2 or out.shape[1] < 2:
+        raise VitinitError(
+            f"{type(model).__name__} returns no logits of B x K, K > 1, as a classifier with a head does"
+        )
     return out.float()
 
 
@@ -324,7 +328,7 @@ def _stand_in(model: nn.Module) -> None:
 def constant(model: nn.Module) -> bool:
     """Return True if what the classifier is given is the same for two images; False where the model does not run."""
     given: list[Tensor] = []
-    heads = [model.get_submodule(name) for name in classifiers(model)]
+    heads = map(model.get_submodule, classifiers(model))
     hooks = [head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])) for head in heads]
     with evaluated(model, hooks), suppress(Exception):
         out = model(_drawn_images(model, None)[:2].to(next(model.parameters())))
@@ -390,7 +394,7 @@ def _loss(logits: Tensor, loss: float) -> Warnings:
     chance = math.log(logits.shape[1])
     if not math.isfinite(loss):
         yield "not-finite", "loss", "it is NaN or infinite on this batch"
-    elif chance and _distributions(logits):
+    elif _distributions(logits):
         yield "softmax-in-model", "output", "each row is a distribution: cross-entropy applies another softmax"
     elif loss > chance + ABOVE_CHANCE:
         spread = f"logits have a standard deviation of {float(logits.std(1).mean()):.3g}"

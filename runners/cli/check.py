@@ -24,7 +24,7 @@ def check(
     ],
     classes: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Number of classes; a model that takes num_classes is made with it."),
+        typer.Option(min=2, metavar="N", help="Number of classes; a model that takes num_classes is made with it."),
     ] = None,
     image_size: Annotated[
         int | None, typer.Option(min=1, metavar="PIXELS", help="Side of the images. Default: the model's own.")
@@ -47,7 +47,7 @@ def check(
 def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Module":
     from torch import nn
 
-    from vitinit.benchmark.models.named import PythonModel, TimmModel
+    from vitinit.benchmark.models.named import SIZES, PythonModel, TimmModel
 
     home, _, name = named.rpartition(":")
     if not home or not name:
@@ -56,18 +56,23 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
         if home == "timm":
             spec = TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size}))
             made: Any = spec.build(classes or 1000)
+            classes = None
         else:
             # a file may import what lies beside it
             sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
             made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
         if not isinstance(made, nn.Module) and callable(made):
-            given = {"num_classes": classes, "img_size": image_size, "image_size": image_size}
             takes = inspect.signature(made).parameters
-            made = made(**{name: value for name, value in given.items() if value and name in takes})
+            arguments = {size: image_size for size in SIZES if image_size and size in takes}
+            if classes and ("num_classes" in takes or any(taken.kind is taken.VAR_KEYWORD for taken in takes.values())):
+                arguments["num_classes"], classes = classes, None
+            made = made(**arguments)
     except VitinitError:
         raise
     except (Exception, SystemExit) as error:  # code of anyone's may raise anything
         raise VitinitError(f"MODEL {named!r} cannot be made: {plain(cause(error), 300)}") from error
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
+    if classes:
+        raise VitinitError(f"MODEL {named!r} takes no num_classes: leave --classes out")
     return made

@@ -207,8 +207,7 @@ def test_the_numbers_of_warnings_are_those_of_plain_torch():
     assert_numbers(grown, "stream-grows", (grown.blocks[:2](x).norm() / x.norm()).item(), 4, 2.8)
     ten_times(uneven)
     nn.functional.cross_entropy(uneven(images()), labels).backward()
-    norms = [block.attn.qkv.weight.grad.norm().item() for block in uneven.blocks]
-    assert_numbers(uneven, "gradient-uneven", norms[0])
+    assert_numbers(uneven, "gradient-uneven", uneven.blocks[0].attn.qkv.weight.grad.norm().item())
 
 
 def test_what_a_method_set_is_meant_while_it_stays_tensor_by_tensor():
@@ -242,8 +241,10 @@ def test_the_loss_is_that_of_the_model_and_the_page_begins_with_it():
     loss = -model(given).log_softmax(1).mean()
     report = vitinit.check(model, given)
     assert (report.loss, report.classes) == (pytest.approx(loss.item(), rel=1e-5), 10)
-    page = f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303."
-    assert str(report).splitlines() == ["VisionTransformer: sound at the start", page]
+    assert str(report).splitlines() == [
+        "VisionTransformer: sound at the start",
+        f"8 images of 3 x 32 x 32: loss {loss:.3f}, ln 10 = 2.303.",
+    ]
     assert vitinit.check(model, given[:1]).sound, "one image has nobody to differ from"
 
 
