@@ -46,9 +46,9 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
 
 def once(values: list[Any], noun: str) -> list[Any]:
     """Refuse duplicates: each would be counted once."""
-    if len({*values}) < len(values):
-        value, times = Counter(values).most_common(1)[0]
-        raise ValueError(f"{noun} {value!r} is there {times} times")
+    for value, times in Counter(map(repr, values)).most_common(1):
+        if times > 1:
+            raise ValueError(f"{noun} {value} is there {times} times")
     return values
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
@@ -187,10 +187,12 @@ def run(
         VitinitError: the study is refused, and the message says why; or a run has failed, whose reason was printed.
         KeyboardInterrupt: it was interrupted; runs in progress have saved where they were.
     """
-    recipe = {"name": recipe} if isinstance(recipe, str) else {"name": RECIPE, **_plain(recipe)}
-    seeds = seeds if isinstance(seeds, Iterable) else range(seeds)
-    model = {"preset": model} if isinstance(model, str) else _plain(model)
-    model = {**MODEL, **model} if "preset" in model else model
+    from vitinit.benchmark.fields import is_folder_name, named
+
+    recipe = {"name": RECIPE, **recipe} if isinstance(recipe, Mapping) else named(recipe)
+    seeds = seeds if isinstance(seeds, Iterable | bool | None) else range(seeds)
+    model = {"preset": model} if isinstance(model, str) else model
+    model = {**MODEL, **model} if isinstance(model, Mapping) and "preset" in model else model
     block = {
         "datasets": datasets if _several(datasets) else [datasets],
         "model": model,
@@ -202,13 +204,11 @@ def run(
     pairs = contrasts if _several(contrasts) and not any(isinstance(row, str) for row in contrasts) else [contrasts]
     registered = {"contrasts": pairs, **({"analysis": analysis} if analysis else {})}
     content = {"rows": _plain(rows), **_plain(registered, files=False), "blocks": _plain([block])}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    name = name or f"study-{hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]}"
     content["blocks"][0]["datasets"] = [_from_here(dataset) for dataset in content["blocks"][0]["datasets"]]
-    name = name or f"study-{digest}"
     root = Path(results).absolute()
     for unknown in options.keys() - RunOptions.__annotations__.keys():
         raise unknown_name("option", unknown, RunOptions.__annotations__)
-    from vitinit.benchmark.fields import is_folder_name
     from vitinit.runners.options import LaunchOptions
 
     if not is_folder_name(name):
@@ -224,11 +224,12 @@ def run(
 
     path = root / f"{name}.yaml"
     grid = _written(path, {"title": title or name, **content})
-    argv = ["vitinit", "run", str(path), "--results", str(root)]
-    tally = launch(grid, chosen, Display(Terminal()), argv)
+    tally = launch(grid, chosen, Display(Terminal()), ["vitinit", "run", str(path), "--results", str(root)])
     if tally.exit_code:
-        failed = count(len(tally.failures), "run")
-        raise VitinitError(f"{failed} failed, {tally.stopped} stopped: vitinit status {path} --results {root}")
+        raise VitinitError(
+            f"{count(len(tally.failures), 'run')} failed, {tally.stopped} stopped: vitinit status {path} "
+            f"--results {root}"
+        )
     return StudyResults(name, root)
 
 
@@ -242,8 +243,8 @@ def _from_here(dataset: Any) -> Any:
     from vitinit.benchmark.spec import WITH_PATH
 
     fields = {"name": dataset} if isinstance(dataset, str) else dataset
-    has_path = str(fields.get("name")).partition(":")[0] in WITH_PATH
-    return {**fields, "home": str(Path.cwd())} if has_path else dataset
+    kind = str((fields or {}).get("name")).partition(":")[0]
+    return {**fields, "home": str(Path.cwd())} if kind in WITH_PATH else dataset
 
 
 def _plain(value: Any, files: bool = True) -> Any:
@@ -253,6 +254,15 @@ def _plain(value: Any, files: bool = True) -> Any:
     """
     from vitinit.initializers import plugins
 
+    if isinstance(value, BaseModel):
+        from vitinit.initializers.registry import REGISTRY
+
+        name = getattr(value, "name", "")
+        if REGISTRY.by_name().get(name) is not type(value):
+            raise VitinitError(
+                f"{type(value).__name__} is no initialiser that is known by a name: write 'file.py:CLASS'"
+            )
+        value = {"name": name, **value.model_dump(exclude_unset=True)}
     if isinstance(value, Mapping):
         return {str(key): _plain(field, files) for key, field in value.items()}
     if _several(value):
@@ -330,8 +340,7 @@ class Run:
         from vitinit.runners.loaders.base import make_loader
         from vitinit.runners.one_run.reproduce import images
 
-        data = images(self.record, self.data_dir)
-        return make_loader(data, self.spec.recipe, self.spec.seed, torch.device("cpu"))
+        return make_loader(images(self.record, self.data_dir), self.spec.recipe, self.spec.seed, torch.device("cpu"))
 
 
 def load(

@@ -31,6 +31,8 @@ Arrays = tuple[np.ndarray, np.ndarray]
 """Images of a split, uint8, N x 3 x S x S, RGB, of any side S; and their labels, whole numbers from 0, N.
 
 Of a `dense` dataset, in place of labels, masks: uint8, N x S x S, the class of each pixel, or `IGNORED`."""
+Read = tuple[Arrays, Arrays, tuple[str, ...]]
+"""Training split, test split, and the names of the classes in the order of the labels."""
 
 IMAGENET_STATISTICS = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Mean and standard deviation of ImageNet's channels, which are customary for photographs."""
@@ -172,8 +174,8 @@ class InMemory(Dataset):
     """One whose splits are read as arrays. Subclass it and implement `read`."""
 
     @abstractmethod
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
-        """Training split, test split, and the names of the classes in the order of the labels.
+    def read(self, data_dir: Path) -> Read:
+        """Return both splits and the classes.
 
         Raises:
             VitinitError: A file is not what it must be. An OSError becomes one.
@@ -188,12 +190,13 @@ class InMemory(Dataset):
         *arrays, classes = self.read(data_dir)
         splits = []
         for name, (images, labels) in zip(("training", "test"), arrays, strict=True):
-            where, side = f"dataset {self.name}: its `read` gives {name}", images.shape[-1]
+            where, side = f"dataset {self.name}: its `read` gives {name}", np.shape(images)[-1]
+            kind = getattr(images, "dtype", type(images).__name__)
             shape, wanted = (len(images), 3, side, side), (len(images), side, side) if self.dense else (len(images),)
-            if (images.dtype, images.shape, labels.shape) != (np.uint8, shape, wanted):
+            if (kind, np.shape(images), np.shape(labels)) != (np.uint8, shape, wanted):
                 raise VitinitError(
-                    f"{where} images of {images.dtype} {images.shape} and labels {labels.shape}; they are to be uint8 "
-                    f"{shape} and {wanted}"
+                    f"{where} images of {kind} {np.shape(images)} and labels {np.shape(labels)}; they are to be numpy "
+                    f"arrays, uint8 {shape} and {wanted}"
                 )
             present, known = {*np.unique(labels).tolist()}, {*range(len(classes))}
             known |= {IGNORED} if self.dense else set()
@@ -202,7 +205,7 @@ class InMemory(Dataset):
             values = torch.from_numpy(np.ascontiguousarray(labels, np.uint8 if self.dense else np.int64))
             splits.append(Split(torch.from_numpy(np.ascontiguousarray(images)), values))
         train, test = splits
-        return Opened(train, test, classes, self.statistics or statistics(train, side))
+        return Opened(train, test, classes, self.statistics or statistics(train, arrays[0][0].shape[-1]))
 
 
 REGISTRY: Registry[Dataset] = Registry(
@@ -289,8 +292,10 @@ def download(name: str, data_dir: Path) -> None:
     """
     dataset = get(name)
     if not dataset.downloaded:
-        known = ", ".join(sorted(known for known in names() if get(known).downloaded))
-        raise VitinitError(f"there is nothing to download for {name}, it {dataset.origin}; to download: {known}")
+        raise VitinitError(
+            f"there is nothing to download for {name}, it {dataset.origin}; to download: "
+            f"{', '.join(sorted(known for known in names() if get(known).downloaded))}"
+        )
     with os_errors(f"cannot get {name} into {data_dir}"):
         dataset.download(data_dir)
 

@@ -63,7 +63,7 @@ class Row(Frozen):
 class Block(Frozen):
     """The product of its datasets, rows and seeds."""
 
-    datasets: Annotated[list[Named], Field(min_length=1)]
+    datasets: Annotated[list[Named], Field(min_length=1), AfterValidator(partial(once, noun="dataset"))]
     """Each row is trained on each of these."""
     model: dict[str, Any]
     """`preset` and fields that replace those of the preset, or `arch` and all its fields; `timm` or `python` names
@@ -72,7 +72,9 @@ class Block(Frozen):
     """Optimiser, schedule and augmentation."""
     seeds: Seeds
     """One run per seed, a list or `0-4`; the same seed has the same images, order and augmentation in every row."""
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1), AfterValidator(partial(once, noun="value"))]] = Field(
+        default_factory=dict
+    )
     """Lists of values by field of dataset, model or recipe, as `recipe.lr`, crossed. They win over fields of rows."""
 
 
@@ -89,8 +91,10 @@ class GridFile(Registered):
     @model_validator(mode="after")
     def _named_rows_are_there(self) -> GridFile:
         once([contrast.name for contrast in self.contrasts], "contrasts:")
-        contrasted = [row for contrast in self.contrasts for row in contrast.weights]
-        for place, rows in {"contrasts": contrasted, "placebos": sum(self.placebos.items(), ())}.items():
+        for place, rows in {
+            "contrasts": [row for contrast in self.contrasts for row in contrast.weights],
+            "placebos": sum(self.placebos.items(), ()),
+        }.items():
             if missing := [row for row in rows if row not in self.rows]:
                 raise ValueError(f"{place}: there is no row {missing[0]!r}; the rows: {', '.join(self.rows)}")
         return self

@@ -15,6 +15,7 @@ from torchvision import datasets as torchvision
 
 from tests.records import REFERENCE
 from vitinit.benchmark.datasets import registry, shapes
+from vitinit.benchmark.datasets.digits import Digits
 from vitinit.benchmark.datasets.registry import download, load, train_and_val, unavailable
 from vitinit.benchmark.datasets.shapes import SIZE
 from vitinit.benchmark.image_files import beton
@@ -29,6 +30,14 @@ DIGITS = DatasetSpec(name="digits")
 # --- digits, and what holds for every dataset ---
 
 
+class Halved(Digits):
+    """Its test images are smaller than those that are trained on."""
+
+    def read(self, data_dir):
+        train, (images, labels), classes = super().read(data_dir)
+        return train, (images[..., :4, :4], labels), classes
+
+
 def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_split():
     raw = load_digits()
     parts = train_test_split(raw.images, raw.target, test_size=360, stratify=raw.target, random_state=0)
@@ -37,6 +46,7 @@ def test_digits_are_those_of_scikit_learn_with_statistics_of_the_whole_training_
         assert split.labels.tolist() == labels.tolist()
         expected = np.repeat(images[:, None] * 255 / 16, 3, axis=1)
         np.testing.assert_allclose(split.images.numpy(), expected, rtol=0, atol=0.5)
+    assert Halved(name="halved").open(DIGITS, NOWHERE).statistics == (data.mean, data.std)
     pixels = data.train.images.numpy() / 255
     assert data.mean == subset.mean == pytest.approx(pixels.mean((0, 2, 3)), abs=1e-12)
     assert data.std == subset.std == pytest.approx(pixels.std((0, 2, 3)), abs=1e-12)
@@ -75,9 +85,8 @@ def make_svhn(folder, monkeypatch, url="http://127.0.0.1:9"):
 
 
 def test_svhn_reads_the_mat_files(tmp_path, monkeypatch):
-    made = make_svhn(tmp_path, monkeypatch)
     data = load(DatasetSpec(name="svhn"), 32, tmp_path)
-    for split, content in zip((data.train, data.held_out), made, strict=True):
+    for split, content in zip((data.train, data.held_out), make_svhn(tmp_path, monkeypatch), strict=True):
         assert np.array_equal(split.images.permute(2, 3, 1, 0).numpy(), content["X"])
         assert split.labels.tolist() == (content["y"][:, 0] % 10).tolist()
     assert data.mean == (0.4376821, 0.4437697, 0.47280442)
@@ -239,6 +248,5 @@ def test_images_are_those_of_committed_records_whatever_the_global_generator(stu
     done = Store(REFERENCE).read(study).done.values()
     record = next(run for run in done if run.spec.dataset.name != "cifar10" and not run.spec.dataset.train_size)
     before = np.random.get_state()[1].copy()
-    data = load(record.spec.dataset, record.spec.model.image_size, NOWHERE)
-    assert data.checksum == record.dataset.checksum
+    assert load(record.spec.dataset, record.spec.model.image_size, NOWHERE).checksum == record.dataset.checksum
     assert np.array_equal(before, np.random.get_state()[1])
