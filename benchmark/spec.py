@@ -243,8 +243,10 @@ class Recipe(Frozen):
         if not isinstance(value, dict):
             return value
         # JSON has no tuples: after this, pydantic takes the fields for Python's
-        fields = identity.current("recipe", value, cls.model_fields)
-        return {name: tuple(field) if isinstance(field, list) else field for name, field in fields.items()}
+        return {
+            name: tuple(field) if isinstance(field, list) else field
+            for name, field in identity.current("recipe", value, cls.model_fields).items()
+        }
 
     @model_validator(mode="after")
     def _consistent(self) -> Recipe:
@@ -341,8 +343,7 @@ class RunSpec(Frozen):
         """The JSON that is hashed: sorted keys, no white space, fields as `identity.yaml` has them."""
         run = {"schema_version": SCHEMA_VERSION, **self.model_dump(mode="json")}
         run["dataset"].pop("home", None)
-        owners = {"dataset": "dataset", "recipe": "recipe", "model": f"model.{self.model.arch}"}
-        for part, owner in owners.items():
+        for part, owner in {"dataset": "dataset", "recipe": "recipe", "model": f"model.{self.model.arch}"}.items():
             run[part] = identity.hashed(owner, run[part])
         for initializer in filter(None, (run["base"], run["method"])):
             initializer["params"] = identity.hashed(f"initializer.{initializer['name']}", initializer["params"])

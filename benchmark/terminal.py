@@ -24,8 +24,9 @@ class Terminal(Console):
     @property  # type: ignore[misc]
     def size(self) -> ConsoleDimensions:
         """Return what it has now: a terminal may be resized, and the output turned to a file."""
-        told = self._width or (sys.stdout and sys.stdout.isatty())
-        return super().size if told else ConsoleDimensions(NEVER_FOLDED, 25)
+        if self._width or (sys.stdout and sys.stdout.isatty()):
+            return super().size
+        return ConsoleDimensions(NEVER_FOLDED, 25)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return the text as rich prints it, made harmless."""

@@ -131,7 +131,7 @@ class Adapter:
     filters: bool = False
     """True where depthwise convolutions alone mix tokens, as in a ConvMixer."""
 
-    def rule(self, parameter: str, of_norm: bool = False) -> Rule | None:
+    def rule(self, parameter: str, of_norm: bool) -> Rule | None:
         """Return the rule of a parameter, by its name in the model; None where there is none.
 
         A pattern holds for a norm only if it names it, or has the word: `*weight` means no norm.

@@ -165,10 +165,11 @@ class Family:
 def _together(first: Adapter, *others: Adapter) -> Adapter:
     """Return an adapter, with what further ones say of the same type where it says nothing."""
     for other in others:
-        names = ("position", "grid", "rotary", "filters")
-        fields: dict[str, Any] = {name: getattr(first, name) or getattr(other, name) for name in names}
-        rules = {**first.parameters, **other.parameters, **first.parameters}  # the first come first, and hold
-        first = replace(first, **fields, parameters=rules)
+        fields: dict[str, Any] = {
+            name: getattr(first, name) or getattr(other, name) for name in ("position", "grid", "rotary", "filters")
+        }
+        # the first come first, and hold
+        first = replace(first, **fields, parameters={**first.parameters, **other.parameters, **first.parameters})
     return first
 
 

@@ -242,8 +242,10 @@ def family(model: nn.Module) -> Family | None:
         if not any(inner.path.startswith(outer.inside) for inner in nested if inner is not outer)
     ]
     if len(known) > 1:
-        names = " and ".join(repr(family.path) for family in known[:2])
-        raise VitinitError(f"{type(model).__name__} holds {len(known)} models ({names}): give one of them")
+        raise VitinitError(
+            f"{type(model).__name__} holds {len(known)} models ({known[0].path!r} and {known[1].path!r}): give one of "
+            "them"
+        )
     return known[0] if known else None
 
 

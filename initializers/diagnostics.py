@@ -90,8 +90,7 @@ def measured(model: nn.Module, images_BCHW: Tensor, whole_rows: bool = True) -> 
     entropies_H, counts = [*sums], [0] * len(layers)
 
     def see(number: int, _: Any, inputs: Any, named: Any) -> None:
-        attention_bHNN = layers[number].attention(*inputs, **named)
-        among_bHNN = between_tokens(attention_bHNN, math.prod(grids[number]), whole_rows)
+        among_bHNN = between_tokens(layers[number].attention(*inputs, **named), math.prod(grids[number]), whole_rows)
         sums[number] += among_bHNN.sum(0)
         entropies_H[number] += entropies(among_bHNN).sum(0)
         counts[number] += len(among_bHNN)

@@ -77,8 +77,10 @@ class Report:
         where = f": {changed[0]} to {changed[-1]}" if changed else ""
         aim = "none: nothing here aims at attention maps"
         if self.attention_on_target is not None:
-            share = f"{self.attention_on_target:.3f} of the first layer's attention is on its target"
-            aim = f"{share} (uniform: {self.uniform:.3f})"
+            aim = (
+                f"{self.attention_on_target:.3f} of the first layer's attention is on its target "
+                f"(uniform: {self.uniform:.3f})"
+            )
         stayed = [*(f"{name} (exclude from training)" for name in self.untrained), *self.remarks]
         more = f" (and {len(stayed) - 1} more)" if len(stayed) > 1 else ""
         return "\n".join(
@@ -276,17 +278,19 @@ def _built(kind: Kind | None, asked: Any, params: Mapping[str, Any]) -> Initiali
     if isinstance(asked, Initializer):
         check_class(type(asked))
         if params:
-            called = f"{type(asked).__name__}({next(iter(params))}=...)"
-            raise VitinitError(f"{', '.join(params)}: an instance takes its parameters itself: {called}")
+            raise VitinitError(
+                f"{', '.join(params)}: an instance takes its parameters itself: "
+                f"{type(asked).__name__}({next(iter(params))}=...)"
+            )
         if kind not in (None, asked.kind):
             raise VitinitError(f"{asked.described} is not a {kind}")
         return asked
     if isinstance(asked, str):
         asked = {"name": asked}
     if not isinstance(asked, Mapping) or not isinstance(asked.get("name"), str):
-        what = "base" if kind == "base" else "method"
         raise VitinitError(
-            f"{what} must be a name, a mapping with `name` and parameters, or an instance, not {brief(asked)}"
+            f"{kind or 'method'} must be a name, a mapping with `name` and parameters, or an instance, not "
+            f"{brief(asked)}"
         )
     if twice := sorted(params.keys() & asked.keys()):
         raise VitinitError(f"{', '.join(twice)}: given in `method` and beside it")
@@ -311,8 +315,9 @@ def _training_images(model: nn.Module, batch: Any, seed: int) -> Callable[[int],
             with torch.no_grad(), evaluated(model):
                 model(chosen_BCHW[:1])
         except Exception as error:  # code of anyone's
-            size = " x ".join(map(str, batch.shape[1:]))
-            raise VitinitError(f"{type(model).__name__} does not take images of {size}: {error}") from None
+            raise VitinitError(
+                f"{type(model).__name__} does not take images of {' x '.join(map(str, batch.shape[1:]))}: {error}"
+            ) from None
         return chosen_BCHW
 
     return chosen

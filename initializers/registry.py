@@ -172,10 +172,9 @@ class Initializer(Parameters):
         layers = self.attention_of(model)
         for layer in layers:
             if not layer.mlp:
-                beside = ", ".join(layer.beside) or "none"
                 raise VitinitError(
                     f"{self.described}: no MLP is in one block with attention {layer.name!r}, with one Linear "
-                    f"that ends it; Linears beside this attention: {beside}"
+                    f"that ends it; Linears beside this attention: {', '.join(layer.beside) or 'none'}"
                 )
         return layers
 
@@ -221,7 +220,7 @@ def changed_by(
             raise VitinitError(f"initializer {initializer.name!r} changed {name!r}, which its `touches` does not name")
     tensors = named_tensors(model)
     of_base = dict(model.named_parameters()) if initializer.kind == "base" else {}
-    for name in {**dict.fromkeys(changed), **of_base}:
+    for name in dict.fromkeys((*changed, *of_base)):
         if not tensors[name].isfinite().all():
             raise VitinitError(f"initializer {initializer.name!r} left values that are not finite in {name!r}")
     return changed
@@ -332,9 +331,11 @@ class Known:
     """Description in one paragraph."""
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         papers = f" [arXiv {', '.join(self.papers)}]" if self.papers else ""
-        line = f"{self.kind} {self.name}({given}){papers}: {self.text.splitlines()[0]}"
+        line = (
+            f"{self.kind} {self.name}({', '.join(f'{name}={value!r}' for name, value in self.parameters.items())})"
+            f"{papers}: {self.text.splitlines()[0]}"
+        )
         return textwrap.fill(line, 80, subsequent_indent="    ", break_on_hyphens=False)
 
 

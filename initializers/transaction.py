@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.nn.utils import parametrize
 
-from vitinit.initializers.errors import VitinitError, plain
+from vitinit.initializers.errors import VitinitError, cause, plain
 
 WRAPPERS = {
     "OptimizedModule": "it is compiled: give the model inside (model._orig_mod), whose parameters are the same",
@@ -71,8 +71,7 @@ def fingerprint(tensor: Tensor) -> tuple[torch.Size, int]:
 
     It stands in for a copy of the tensor, which may be large.
     """
-    sums = (bits(tensor).sum(dim, dtype=torch.int64).tolist() for dim in (0, 1))
-    return tensor.shape, hash(tuple(map(tuple, sums)))
+    return tensor.shape, hash(tuple(tuple(bits(tensor).sum(dim, dtype=torch.int64).tolist()) for dim in (0, 1)))
 
 
 def fingerprints(model: nn.Module) -> dict[str, tuple[torch.Size, int]]:
@@ -93,8 +92,12 @@ def scratch(model: nn.Module) -> Iterator[Any]:
     refuse(model)
     if torch.get_default_dtype() != torch.float32:
         raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
-    own = [value for module in model.modules() for value in vars(module).values()]
-    detached = {id(value): value.detach() for value in own if isinstance(value, Tensor) and value.grad_fn is not None}
+    detached = {
+        id(value): value.detach()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    }
     types = {"cpu", *(tensor.device.type for tensor in named_tensors(model).values())}
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
@@ -105,8 +108,9 @@ def scratch(model: nn.Module) -> Iterator[Any]:
         try:
             copied = copy.deepcopy(model, detached).float()
         except Exception as error:  # of anyone's modules
-            why = plain(f"{type(error).__name__}: {error}", 200)
-            raise VitinitError(f"{type(model).__name__} cannot be copied to work on: {why}") from error
+            raise VitinitError(
+                f"{type(model).__name__} cannot be copied to work on: {plain(cause(error), 200)}"
+            ) from error
         yield copied
 
 
@@ -132,9 +136,10 @@ def write(model: nn.Module, copied: nn.Module) -> dict[str, Any]:
             if differs(tensor, new[name]):
                 value, rounded = new[name], new[name].to(tensor.dtype)
                 if rounded.dtype != value.dtype and (value.isfinite() & ~rounded.isfinite()).any():
-                    dtype, most = str(tensor.dtype).removeprefix("torch."), torch.finfo(tensor.dtype).max
-                    given = f"numbers up to {float(value.abs().max()):g}"
-                    raise VitinitError(f"{name!r} would be given {given}, and {dtype} has none beyond {most:g}")
+                    raise VitinitError(
+                        f"{name!r} would be given numbers up to {float(value.abs().max()):g}, and "
+                        f"{str(tensor.dtype)[6:]} has none beyond {torch.finfo(tensor.dtype).max:g}"
+                    )
                 if tensor.dtype == torch.float64:  # entries that did not change keep their digits
                     rounded = torch.where(value == tensor.to(value.dtype), tensor, rounded)
                 old[name] = tensor.detach().clone()

@@ -8,19 +8,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitinit.benchmark.datasets.registry import Arrays, InMemory
+from vitinit.benchmark.datasets.registry import InMemory, Read
 
 
 class Digits(InMemory):
     """Grey images, in three equal channels; levels of 0 to 16 become those of 0 to 255."""
 
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+    def read(self, data_dir: Path) -> Read:
         """Both splits, always the same ones, and the classes."""
         import numpy as np
 
         package: Any = find_spec("sklearn")  # importing it takes a second
-        file = Path(package.origin).with_name("datasets") / "data/digits.csv.gz"
-        content = np.loadtxt(file, delimiter=",")
+        content = np.loadtxt(Path(package.origin).with_name("datasets") / "data/digits.csv.gz", delimiter=",")
         grey = np.round(content[:, :-1] * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8)
         rgb, labels = np.repeat(grey[:, None], 3, axis=1), content[:, -1].astype(np.int64)
         train, test = json.loads(Path(__file__).with_suffix(".json").read_text())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vitinit.benchmark.datasets.registry import Arrays, InMemory
+from vitinit.benchmark.datasets.registry import Arrays, InMemory, Read
 
 SIZE = 32
 """Side of the images in pixels."""
@@ -44,7 +44,7 @@ PATHS = 3
 class Pathfinder(InMemory):
     """Drawn whenever it is used: grey images, in three equal channels."""
 
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+    def read(self, data_dir: Path) -> Read:
         """Both splits, the training images drawn first, and the classes."""
         assert self.images
         train, test = self.images
@@ -58,7 +58,7 @@ EASY = Pathfinder(
 )
 
 
-def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
+def generate(images: int) -> Arrays:
     """The first images.
 
     Each drawing of paths makes two images, one of each class, that differ only in where the dots are. So the paths
@@ -76,8 +76,7 @@ def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
         paths, dots = _dots(_scenes(random), random)
         kept = _balanced(dots)
         blocks.append(_drawn(paths[kept], dots[kept]))
-    pictures = np.concatenate(blocks).reshape(-1, SIZE, SIZE)[:images]
-    return pictures, np.arange(images) % 2
+    return np.concatenate(blocks).reshape(-1, SIZE, SIZE)[:images], np.arange(images) % 2
 
 
 def _scenes(random: np.random.RandomState) -> np.ndarray:
@@ -167,8 +166,7 @@ def _balanced(dots: np.ndarray) -> np.ndarray:
     middle = np.sort(np.abs(dots.sum(2) - (SIZE - 1)), axis=2) // CELL
     place = middle @ [SIZE, 1]
     here, there = (pd.Series(place @ factors) for factors in ([SIZE**2, 1], [1, SIZE**2]))
-    kept = here.groupby(here).cumcount() < there.map(here.value_counts()).fillna(0)
-    return kept.to_numpy()
+    return (here.groupby(here).cumcount() < there.map(here.value_counts()).fillna(0)).to_numpy()
 
 
 def _drawn(paths: np.ndarray, dots: np.ndarray) -> np.ndarray:

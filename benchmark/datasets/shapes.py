@@ -5,13 +5,15 @@ drawn alike for each: no pixel by itself tells its class, the outline does. Ever
 numbers are those that numpy promises never to change, so that the images are the same bits on every machine.
 """
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from vitinit.benchmark.datasets.registry import Arrays, InMemory
+from vitinit.benchmark.datasets.registry import Arrays, InMemory, Read
 
 SIZE = 32
 """Side of the images in pixels."""
@@ -39,7 +41,7 @@ class Shapes(InMemory):
 
     dense: ClassVar[bool] = True
 
-    def read(self, data_dir: Path) -> tuple[Arrays, Arrays, tuple[str, ...]]:
+    def read(self, data_dir: Path) -> Read:
         """Both splits, the training images drawn first, and the classes."""
         assert self.images
         train, _ = self.images
@@ -50,37 +52,37 @@ class Shapes(InMemory):
 SHAPES = Shapes(name="shapes", images=(5_000, 1_000), classes=len(CLASSES), origin="is drawn whenever it is used")
 
 
-def generate(images: int) -> tuple[np.ndarray, np.ndarray]:
+def generate(images: int) -> Arrays:
     """The first images.
 
     Returns:
         uint8, N x 3 x 32 x 32, and their masks, uint8, N x 32 x 32: an index into `CLASSES` for each pixel.
     """
-    random = np.random.RandomState(1)
-    blocks = [_block(random) for _ in range(-(-images // BLOCK))]
+    draw: Any = partial(np.random.RandomState(1).randint, dtype=np.int64)
+    blocks = [_block(draw) for _ in range(-(-images // BLOCK))]
     pictures, masks = (np.concatenate(arrays)[:images] for arrays in zip(*blocks, strict=True))
     return pictures, masks
 
 
-def _block(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
+def _block(draw: Callable[..., np.ndarray]) -> Arrays:
     """The next images and masks. All that is drawn of an object is independent of its class.
 
     Shapes of the objects are B x M, an index into `CLASSES`, 0 where there is none; centres B x M x 2 (row, column), in
     eighths of a pixel, the middle of pixel (0, 0) at (4, 4); radii B x M, of the disc with the same area.
     """
     least, most = OBJECTS
-    there = np.arange(most) < random.randint(least, most + 1, (BLOCK, 1), dtype=np.int64)
-    shapes = there * random.randint(1, len(CLASSES), (BLOCK, most), dtype=np.int64)
-    centres = random.randint(0, SIZE * UNIT, (BLOCK, most, 2), dtype=np.int64)
-    radii = random.randint(RADIUS[0], RADIUS[1] + 1, (BLOCK, most), dtype=np.int64)
-    directions = DIRECTIONS[random.randint(0, len(DIRECTIONS), (BLOCK, most), dtype=np.int64)]
+    there = np.arange(most) < draw(least, most + 1, (BLOCK, 1))
+    shapes = there * draw(1, len(CLASSES), (BLOCK, most))
+    centres = draw(0, SIZE * UNIT, (BLOCK, most, 2))
+    radii = draw(RADIUS[0], RADIUS[1] + 1, (BLOCK, most))
+    directions = DIRECTIONS[draw(0, len(DIRECTIONS), (BLOCK, most))]
     regions = np.zeros((BLOCK, SIZE, SIZE), np.int64)  # the object that a pixel shows, from 1; 0 is the background
     masks = np.zeros((BLOCK, SIZE, SIZE), np.uint8)
     for place in range(most):
         inside = _inside(shapes[:, place], centres[:, place], radii[:, place], directions[:, place])
         regions[inside] = place + 1
         np.copyto(masks, shapes[:, place, None, None].astype(np.uint8), where=inside)
-    return _coloured(regions, random), masks
+    return _coloured(regions, draw), masks
 
 
 def _inside(shape: np.ndarray, centre: np.ndarray, radius: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -108,14 +110,14 @@ def _turned(centre: np.ndarray, direction: np.ndarray) -> tuple[np.ndarray, np.n
     return down * rows + right * columns, right * rows - down * columns
 
 
-def _coloured(regions: np.ndarray, random: np.random.RandomState) -> np.ndarray:
+def _coloured(regions: np.ndarray, draw: Callable[..., np.ndarray]) -> np.ndarray:
     """Every region, the background too, in stripes of two colours of its own, under noise: N x 3 x 32 x 32."""
     count, most = len(regions), OBJECTS[1] + 1
-    colours = random.randint(0, 256, (count, most, 3), dtype=np.int64)
-    second = random.randint(-CONTRAST, CONTRAST + 1, (count, most, 3), dtype=np.int64)
-    widths = random.randint(STRIPE[0], STRIPE[1] + 1, (count, most), dtype=np.int64)
-    directions = DIRECTIONS[random.randint(0, len(DIRECTIONS), (count, most), dtype=np.int64)]
-    levels = random.randint(-NOISE, NOISE + 1, (count, 3, SIZE, SIZE), dtype=np.int64)
+    colours = draw(0, 256, (count, most, 3))
+    second = draw(-CONTRAST, CONTRAST + 1, (count, most, 3))
+    widths = draw(STRIPE[0], STRIPE[1] + 1, (count, most))
+    directions = DIRECTIONS[draw(0, len(DIRECTIONS), (count, most))]
+    levels = draw(-NOISE, NOISE + 1, (count, 3, SIZE, SIZE))
     for region in range(most):
         across, _ = _turned(np.zeros((count, 2), np.int64), directions[:, region])
         odd = across // (5 * widths[:, region, None, None]) % 2

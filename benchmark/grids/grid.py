@@ -35,6 +35,8 @@ MOST_RUNS = 100_000
 POOLED = ("length", "convit-anatomy")
 """Grids that registered intervals and tests with the noise of all rows; a test of spreads before a test is one more
 choice, so no new grid has them."""
+Fields = Mapping[str, Any]
+"""Fields of a grid, or of a part of one, by name."""
 Values = dict[str, dict[str, Any]]
 """Values that a sweep or `--set` gives to fields, by part of a run."""
 
@@ -49,7 +51,7 @@ def title(name: str) -> str:
     return str(read(HERE / "grids" / f"{name}.yaml")["title"])
 
 
-def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, Any] | None = None) -> Grid:
+def load(name_or_path: str, seeds: list[int] | None = None, fixed: Fields | None = None) -> Grid:
     """Read a grid by name, or from a YAML file, and resolve every run.
 
     A run whose base or method does not fit its model has the reason: it is skipped.
@@ -73,9 +75,7 @@ def load(name_or_path: str, seeds: list[int] | None = None, fixed: Mapping[str, 
     return resolve(read(path), path, seeds, fixed)
 
 
-def resolve(
-    content: Mapping[str, Any], path: Path, seeds: list[int] | None = None, fixed: Mapping[str, Any] | None = None
-) -> Grid:
+def resolve(content: Fields, path: Path, seeds: list[int] | None = None, fixed: Fields | None = None) -> Grid:
     """Resolve every run of the content of a grid's file, which need not be written yet: see `load`."""
     where = f"grid file {path}" if path.is_file() else f"grid {path.stem!r}"
     code = {part: _with_content(content[part], path.parent) for part in ("rows", "blocks") if part in content}
@@ -98,7 +98,7 @@ def _with_content(value: Any, folder: Path) -> Any:
     return plugins.pinned(value, folder) if isinstance(value, str) and plugins.in_a_file(value) else value
 
 
-def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path) -> Iterator[tuple[Cell, list[int]]]:
+def _of_block(file: GridFile, number: int, fixed: Fields, path: Path) -> Iterator[tuple[Cell, list[int]]]:
     """Each row on each dataset, for every combination of what is swept, in table order.
 
     Yields the cell at the first seed, without its column, and the seeds of the block.
@@ -131,7 +131,7 @@ def _of_block(file: GridFile, number: int, fixed: Mapping[str, Any], path: Path)
         raise VitinitError(f"{place}: {error}") from None
 
 
-def _by_part(given: Mapping[str, Any]) -> Values:
+def _by_part(given: Fields) -> Values:
     values: Values = {part: {} for part in PARTS}
     for name, value in given.items():
         part, _, field = name.replace(".params.", ".").partition(".")
@@ -143,7 +143,7 @@ def _by_part(given: Mapping[str, Any]) -> Values:
     return values
 
 
-def _with(part: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _with(part: Fields, over: Fields) -> dict[str, Any]:
     """Return a part of a run with other values of its fields; `optimizer.momentum` is a parameter of its optimiser."""
     result = dict(part)
     for name, value in sorted(over.items(), key=lambda field: field[0].count(".")):
@@ -178,7 +178,7 @@ def recipes() -> dict[str, dict[str, Any]]:
     return {path.stem: read(path) for path in sorted((HERE / "recipes").glob("*.yaml"))}
 
 
-def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpec:
+def resolve_dataset(named: Fields, home: Path = Path()) -> DatasetSpec:
     """A DatasetSpec from its YAML form; `folder:PATH` is short for name `folder` and a path, `hf:NAME` likewise.
 
     A relative path begins in `home`, the folder of a grid.
@@ -200,7 +200,7 @@ def resolve_dataset(named: Mapping[str, Any], home: Path = Path()) -> DatasetSpe
     return spec
 
 
-def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
+def resolve_model(fields: Fields) -> models.BaseModelSpec:
     """The spec of a model from a preset (optional) and explicit fields, which win; or of one by its name (`timm`).
 
     Raises:
@@ -212,7 +212,7 @@ def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
         if preset is not None:
             raise VitinitError(f"model: {named.key} names a model, and so does preset")
 
-        def of_name(fields: Mapping[str, Any]) -> dict[str, Any]:
+        def of_name(fields: Fields) -> dict[str, Any]:
             return _checked(named.of_grid(fields)).model_dump(mode="json")
 
         return model_spec(kept_answer(of_name, explicit))
@@ -223,13 +223,13 @@ def resolve_model(fields: Mapping[str, Any]) -> models.BaseModelSpec:
     return _checked(explicit)
 
 
-def _checked(fields: Mapping[str, Any]) -> models.BaseModelSpec:
+def _checked(fields: Fields) -> models.BaseModelSpec:
     spec = parsed(models.family_of(fields), fields, "model")
     spec.check()
     return spec
 
 
-def resolve_recipe(named: Mapping[str, Any]) -> Recipe:
+def resolve_recipe(named: Fields) -> Recipe:
     """A Recipe by name, with fields overridden.
 
     Raises:
@@ -275,7 +275,7 @@ def check_recipe(spec: RunSpec) -> None:
 # --- whether base and method fit a model: torch and timm are imported only to ask ---
 
 
-def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[str, Any] | None) -> tuple[Any, ...]:
+def fitted(model: Fields, base: Fields, method: Fields | None) -> tuple[Any, ...]:
     """Return base and method with defaults filled in, why they do not fit, their sources, remarks; all as JSON."""
     from vitinit.initializers.whole_model import set_alike
 
@@ -288,13 +288,14 @@ def fitted(model: Mapping[str, Any], base: Mapping[str, Any], method: Mapping[st
     return first.model_dump(), second and second.model_dump(), why, sources(first, second), remarks
 
 
-def resolve_initializer(named: Mapping[str, Any], kind: Any = None) -> InitializerSpec:
+def resolve_initializer(named: Fields, kind: Any = None) -> InitializerSpec:
     """An InitializerSpec with defaults filled in, so that the run's identity does not depend on them."""
     from vitinit.initializers import registry
 
     name = str(named["name"])
-    initializer = registry.build_named({**named, "name": name}, kind)
-    return InitializerSpec(name=name, params=initializer.model_dump(mode="json"))
+    return InitializerSpec(
+        name=name, params=registry.build_named({**named, "name": name}, kind).model_dump(mode="json")
+    )
 
 
 def sources(base: InitializerSpec, method: InitializerSpec | None) -> dict[str, str]:
@@ -354,4 +355,4 @@ def _answers_folder() -> Path | None:
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.read_bytes())
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, "vitinit", f"facts-{digest.hexdigest()[:16]}")
+    return Path(home, f"vitinit/facts-{digest.hexdigest()[:16]}")

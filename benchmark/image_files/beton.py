@@ -86,8 +86,17 @@ def load_beton(spec: DatasetSpec, image_size: int, data_dir: Path, jpegs: bool =
         if (length := (folder / BETON).stat().st_size) != manifest.size:
             raise damaged(folder / BETON, f"it has {length:,} bytes instead of {manifest.size:,}")
     train, held_out = (Split(None, labels) for labels in torch.tensor(manifest.labels).tensor_split([manifest.train]))
-    statistics = manifest.mean, manifest.std
-    return Data(train, held_out, manifest.classes, *statistics, manifest.checksum, image_size, folder / BETON, jpegs)
+    return Data(
+        train,
+        held_out,
+        manifest.classes,
+        manifest.mean,
+        manifest.std,
+        manifest.checksum,
+        image_size,
+        folder / BETON,
+        jpegs,
+    )
 
 
 def damaged(file: Path, why: str) -> VitinitError:
@@ -99,8 +108,8 @@ def prepared_folder(spec: DatasetSpec, image_size: int | None, data_dir: Path) -
     """The folder of a dataset at a size, or in JPEGs; of a folder on this machine it depends on the full path."""
     if spec.path and spec.root.is_dir():
         spec = spec.model_copy(update={"path": str(spec.root.resolve())})
-    digest = hashlib.sha256(spec.label.encode()).hexdigest()[:12]
-    return data_dir / "ffcv" / f"{spec.name}-{f'{image_size}px' if image_size else 'jpeg'}-{digest}"
+    size = f"{image_size}px" if image_size else "jpeg"
+    return data_dir / f"ffcv/{spec.name}-{size}-{hashlib.sha256(spec.label.encode()).hexdigest()[:12]}"
 
 
 def ffcv_missing() -> str | None:

@@ -27,5 +27,8 @@ class ClassAccuracy(Metric):
     def values(self, sums: Tensor) -> dict[str, float]:
         """Return the accuracy of each class that has images."""
         counts, correct = sums.view(2, -1).tolist()
-        shares = zip(counts, correct, strict=True)
-        return {f"{self.name}_{k}": 100 * right / count for k, (count, right) in enumerate(shares) if count}
+        return {
+            f"{self.name}_{k}": 100 * right / count
+            for k, (count, right) in enumerate(zip(counts, correct, strict=True))
+            if count
+        }

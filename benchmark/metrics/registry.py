@@ -100,8 +100,7 @@ def metric_label(name: str) -> str:
     metric = get(name)
     if name == AVERAGED + metric.name:
         return f"{metric.label} of averaged weights"
-    number = name.removeprefix(metric.name).removeprefix("_")
-    return f"{metric.label} {number}".strip()
+    return f"{metric.label} {name.removeprefix(metric.name).removeprefix('_')}".strip()
 
 
 def main_metric(name: str | None, dense: bool, classes: int | None) -> str:

@@ -121,8 +121,10 @@ class TimmModel(NamedModel):
         if tag and bare in known:
             raise VitinitError(f"model timm {name}: {tag} names weights, which no run begins with; write timm: {bare}")
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=5) or ["none is near"]
-            raise VitinitError(f"timm has no model {name[:80]!r}; {', '.join(near)}? All: timm.list_models()")
+            raise VitinitError(
+                f"timm has no model {name[:80]!r}; "
+                f"{', '.join(difflib.get_close_matches(name, known, n=5)) or 'none is near'}? All: timm.list_models()"
+            )
         if spec["image_size"] is None and (usual := timm.get_pretrained_cfg(name)):
             spec["image_size"] = usual.input_size[-1]
         return spec

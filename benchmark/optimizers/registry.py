@@ -35,7 +35,7 @@ def described() -> dict[str, str]:
         name: info.description for name, info in theirs.items() if not (info.second_order or name.startswith("kron"))
     }
     ours = {name: f"{cls.__module__.partition('.')[0]}: {cls.__name__}" for name, cls in REGISTRY.by_name().items()}
-    return dict(sorted({**texts, **ours}.items()))
+    return dict(sorted((texts | ours).items()))
 
 
 def check(recipe: Recipe) -> None:

@@ -65,8 +65,8 @@ def csv_text(table: pd.DataFrame, **options: Any) -> str:
 
 
 def _row(outcome: Outcome) -> Row:
-    first = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
-    row: Row = {**first, "reason": None, **flatten(outcome.spec.model_dump(mode="json"))}
+    row: Row = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
+    row |= {"reason": None, **flatten(outcome.spec.model_dump(mode="json"))}
     if isinstance(outcome, RunRecord):
         best_epoch, best = outcome.best
         row |= {outcome.metric: outcome.score, f"best_{outcome.metric}": best, "best_epoch": best_epoch}

@@ -303,8 +303,10 @@ class RunRecord(_Outcome):
             scored = row.headline == headline and row.score is not None and 0 <= row.score <= 100
             fits = scored if results else not row.metrics
             if held != {*results} or not fits:
-                names = ", ".join(sorted(results)) or "no result"
-                raise ValueError(f"history does not hold {names} of epoch {row.epoch}, as its spec says, and no more")
+                raise ValueError(
+                    f"history does not hold {', '.join(sorted(results)) or 'no result'} of epoch {row.epoch}, as its "
+                    "spec says, and no more"
+                )
             shares = [value for name, value in row.metrics.items() if {name, re.sub(r"_\d+$", "", name)} & percent]
             if shares and not 0 <= min(shares) <= max(shares) <= 100:
                 raise ValueError(f"metrics of epoch {row.epoch} are no shares in percent")
@@ -357,8 +359,9 @@ class RunRecord(_Outcome):
         if metric == "ema_score":
             metric = AVERAGED + self.last.metric
         if self.last.value(metric) is None:
-            held = ", ".join([self.last.field, *self.last.metrics])
-            raise VitinitError(f"run {self.run_id} holds no {metric}; it holds {held}")
+            raise VitinitError(
+                f"run {self.run_id} holds no {metric}; it holds {', '.join([self.last.field, *self.last.metrics])}"
+            )
         other = self.model_copy()
         other._metric = metric
         return other

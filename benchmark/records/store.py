@@ -244,7 +244,7 @@ class Store:
                 continue
         return None
 
-    def path(self, study: str, run_id: str, status: str = "done") -> Path:
+    def path(self, study: str, run_id: str, status: str) -> Path:
         """Return the path of an outcome."""
         return self.root / study / _name(run_id, status)
 

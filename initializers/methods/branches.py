@@ -79,8 +79,7 @@ class ScaledRandom(Initializer):
     def apply(self, model: nn.Module, generator: Generator, job: Job) -> None:
         """Draw the weights of every block, and clear the last Linear of its MLP."""
         for layer in attention_layers(model):
-            width = layer.query_HdD.shape[-1]
-            limit = self.scale * (3 / width) ** 0.5
+            limit = self.scale * (3 / layer.query_HdD.shape[-1]) ** 0.5
             first, *_, last = layer.mlp.values()
             for weight in (layer.query_HdD, layer.key_HdD, layer.value_DD, layer.proj_DD, first.weight):
                 draw_uniform_(weight, limit, generator)

@@ -85,5 +85,6 @@ class ConvFilters(Initializer):
 
 def spatial_filters(model: nn.Module) -> list[nn.Conv2d]:
     """The depthwise convolutions of a model, from the input on."""
-    convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
-    return [layer for layer in convolutions if layer.groups == layer.in_channels > 1]
+    return [
+        layer for layer in model.modules() if isinstance(layer, nn.Conv2d) and layer.groups == layer.in_channels > 1
+    ]

@@ -90,8 +90,9 @@ Layer = nn.Linear | nn.Conv2d
 
 def _in_order(model: nn.Module, images_BCHW: Tensor) -> dict[str, Layer]:
     """Every Linear and convolution by name, from the first that is carried out to the last."""
-    modules = model.named_modules()
-    layers = {name: module for name, module in modules if isinstance(module, Layer) and module.weight.numel()}
+    layers = {
+        name: module for name, module in model.named_modules() if isinstance(module, Layer) and module.weight.numel()
+    }
     calls: list[str] = []
     hooks = [layer.register_forward_hook(lambda *_, name=name: calls.append(name)) for name, layer in layers.items()]
     with evaluated(model, hooks):

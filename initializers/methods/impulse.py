@@ -126,8 +126,7 @@ class Impulse(Initializer):
         # what came first is drawn first: parameters that came later change none of these numbers
         positions, draws = list[Tensor](), list[Tensor]()
         for _ in names:
-            offsets = head_offsets(self.kernel_size, heads, self.offsets, generator)
-            positions.append(target_positions(grid, offsets))
+            positions.append(target_positions(grid, head_offsets(self.kernel_size, heads, self.offsets, generator)))
             draws.append(self.solver.draw(embedding_ND, heads, features, generator))
         positions_LHN2 = torch.stack(
             [broken(positions_HN2, self.control, grid, generator) for positions_HN2 in positions]

@@ -83,8 +83,8 @@ class Gradient(Parameters):
                 query_DLHd.mul_(norm_L11 / query_DLHd.norm(dim=0, keepdim=True))
                 key_DLHd.mul_(norm_L11 / key_DLHd.norm(dim=-1, keepdim=True))
                 job.progress(step, self.steps)
-            both_2Xrd = (pseudo_rD @ value_D2LHd.view(width, -1)).view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
-            query_Xrd, key_Xrd = both_2Xrd
+            both_rX = pseudo_rD @ value_D2LHd.view(width, -1)
+            query_Xrd, key_Xrd = both_rX.view(rank, 2, heads_X, features).permute(1, 2, 0, 3)
             logits_XNN = scale * query_Xrd @ key_Xrd.mT
             if basis_Nr is not None:
                 logits_XNN = ((basis_Nr @ logits_XNN).flatten(0, 1) @ basis_Nr.T).view(-1, tokens, tokens)
@@ -141,8 +141,7 @@ class Svd(Parameters):
     def draw(self, pseudo_ND: Tensor, heads: int, features: int, generator: Generator) -> Tensor:
         """Z: heads x N x N."""
         tokens = len(pseudo_ND)
-        noise_HNN = torch.empty(heads, tokens, tokens)
-        return torch.nn.init.trunc_normal_(noise_HNN, std=self.noise_std, generator=generator)
+        return torch.nn.init.trunc_normal_(torch.empty(heads, tokens, tokens), std=self.noise_std, generator=generator)
 
     def solve(self, problem: Problem, job: Job) -> tuple[Tensor, Tensor]:
         """W_q and W_k, both layers x heads x d x D, from float64 on the CPU.

@@ -80,8 +80,9 @@ class Mimetic(Initializer):
                 # a thread draws nothing: `factors` does where the rank is larger than the width
                 wide = max(layer.query_HdD.shape[1], len(layer.value_DD)) > layer.value_DD.shape[1]
                 solve = map if wide else pool.map
-                goals = self._goals(layer, generator)
-                *heads, value = solve(lambda goal: factors(goal[0], goal[1], generator) if goal else None, goals)
+                *heads, value = solve(
+                    lambda goal: factors(goal[0], goal[1], generator) if goal else None, self._goals(layer, generator)
+                )
                 for number, pair in enumerate(heads):
                     if pair:
                         layer.query_HdD[number].copy_(pair[0].T)

@@ -90,8 +90,9 @@ class Procedural(Initializer):
         limit = width**-0.5
         head_KD = torch.empty(2 * self.kinds, width).uniform_(-limit, limit, generator=generator).to(device)
         bias_K = torch.zeros(2 * self.kinds, device=device)
-        own_and_head = [*own, head_KD.requires_grad_(), bias_K.requires_grad_()]
-        optimizer = torch.optim.AdamW(own_and_head, lr=self.lr, weight_decay=self.weight_decay)
+        optimizer = torch.optim.AdamW(
+            [*own, head_KD.requires_grad_(), bias_K.requires_grad_()], lr=self.lr, weight_decay=self.weight_decay
+        )
         order = torch.empty(0, dtype=torch.long)
         with evaluated(trained), torch.enable_grad():
             for step in range(self.steps):

@@ -34,8 +34,9 @@ def changed(augmentation, images, seed, device="cpu"):
 
 
 def one_by_one(transform, images):
-    pictures = [transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()]
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+    return torch.from_numpy(
+        np.stack([transform(Image.fromarray(image)) for image in images.permute(0, 2, 3, 1).numpy()])
+    ).permute(0, 3, 1, 2)
 
 
 @pytest.mark.parametrize("name", registry.REGISTRY.by_name())

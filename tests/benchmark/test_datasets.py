@@ -85,8 +85,9 @@ def make_svhn(folder, monkeypatch, url="http://127.0.0.1:9"):
 
 
 def test_svhn_reads_the_mat_files(tmp_path, monkeypatch):
+    made = make_svhn(tmp_path, monkeypatch)
     data = load(DatasetSpec(name="svhn"), 32, tmp_path)
-    for split, content in zip((data.train, data.held_out), make_svhn(tmp_path, monkeypatch), strict=True):
+    for split, content in zip((data.train, data.held_out), made, strict=True):
         assert np.array_equal(split.images.permute(2, 3, 1, 0).numpy(), content["X"])
         assert split.labels.tolist() == (content["y"][:, 0] % 10).tolist()
     assert data.mean == (0.4376821, 0.4437697, 0.47280442)

@@ -52,11 +52,10 @@ def test_folder_of_classes_gives_a_fifth_of_each_to_the_test_split(tmp_path):
 def first_image(tmp_path, image, size=8, **saved):
     """An image as a folder dataset reads it, H x W x 3."""
     make_folder(tmp_path, {"train/b": 1, "test/a": 1, "test/b": 1})
-    (tmp_path / "train/a").mkdir(exist_ok=True)
+    shutil.rmtree(tmp_path / "train/a", ignore_errors=True)
+    (tmp_path / "train/a").mkdir()
     image.save(tmp_path / "train/a" / ("0.tif" if image.mode == "CMYK" else "0.png"), **saved)
-    found = load(folder_spec(tmp_path), size, NOWHERE).train.images[0].permute(1, 2, 0).numpy()
-    shutil.rmtree(tmp_path / "train/a")
-    return found
+    return load(folder_spec(tmp_path), size, NOWHERE).train.images[0].permute(1, 2, 0).numpy()
 
 
 def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_path):
@@ -69,9 +68,8 @@ def test_folder_image_has_its_shorter_side_resized_and_its_centre_cropped(tmp_pa
 
 
 def test_folder_images_of_any_8_bit_mode_become_rgb(tmp_path):
-    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8))
     for mode in ("L", "LA", "RGBA", "P", "1", "CMYK"):
-        image = noise.convert(mode)
+        image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)).convert(mode)
         assert np.array_equal(first_image(tmp_path, image), np.array(image.convert("RGB"))), mode
 
 
@@ -82,8 +80,7 @@ def test_images_are_upright_and_what_is_transparent_lies_on_white(tmp_path):
     assert np.array_equal(first_image(tmp_path, Image.fromarray(pixels), exif=exif), np.rot90(pixels, -1))
     clear = Image.fromarray(pixels)
     clear.putalpha(Image.fromarray(np.repeat(np.array([[0], [255]], np.uint8), 32).reshape(8, 8)))
-    expected = np.concatenate([np.full_like(pixels[:4], 255), pixels[4:]])
-    assert np.array_equal(first_image(tmp_path, clear), expected)
+    assert np.array_equal(first_image(tmp_path, clear), np.concatenate([np.full_like(pixels[:4], 255), pixels[4:]]))
     grey = np.repeat(pixels[..., :1], 3, axis=2)
     level = int(grey[0, 0, 0])
     found = first_image(tmp_path, Image.fromarray(pixels[..., 0]), transparency=level)

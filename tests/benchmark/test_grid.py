@@ -97,8 +97,7 @@ def test_names_of_fields_that_two_parts_have_stand_for_neither(tmp_path):
         "digits[100] (augment trivial_augment bins 31)",
         "digits[100] (augment color_jitter brightness 0.3 contrast 0.3 saturation 0.3, trivial_augment bins 31)",
     }
-    both = swept[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})})
-    names = named_fields(both)
+    names = named_fields(swept[0].spec.model_copy(update={"method": InitializerSpec(name="mine", params={"std": 0.5})}))
     assert (names["base.std"], names["method.std"], names.get("std")) == ("0.02", "0.5", None)
 
 
@@ -258,8 +257,7 @@ def test_the_folder_changes_no_run_and_the_content_of_a_file_those_that_use_it(f
     assert {place: spec.run_id for place, spec in first.items()} == {key: spec.run_id for key, spec in again.items()}
     (folder / "parts" / "own_method.py").write_text(METHOD.replace("0.5", "0.75"))
     edited = specs(folder)
-    changed = {row for row, arch in first if first[row, arch].run_id != edited[row, arch].run_id}
-    assert changed == {"Mine", "Placebo"}
+    assert {row for row, arch in first if first[row, arch].run_id != edited[row, arch].run_id} == {"Mine", "Placebo"}
     params = [specs_by_row["Placebo", "vit"].method.params["of"] for specs_by_row in (first, edited)]
     classes = [registry.get(of if isinstance(of, str) else of["name"]) for of in params]
     assert [cls.model_fields["factor"].default for cls in classes] == [0.5, 0.75]

@@ -173,9 +173,10 @@ def test_a_class_of_a_package_is_built_with_the_classes_and_the_image_size(packa
 
 
 def test_a_base_leaves_what_no_rule_covers_as_it_was_built(package):
-    model = named({"python": f"{package}:Small", "image_size": 16})
     base = registry.build("kaiming_uniform", {}, "base")
-    first, again, other = (build_model(model, 7, seed=seed) for seed in (0, 0, 1))
+    first, again, other = (
+        build_model(named({"python": f"{package}:Small", "image_size": 16}), 7, seed=seed) for seed in (0, 0, 1)
+    )
     drawn = first.own_scale.clone()
     assert torch.equal(again.own_scale, drawn)
     assert not torch.equal(other.own_scale, drawn)

@@ -246,8 +246,7 @@ def test_records_of_elsewhere_come_home_unless_their_code_or_numbers_are_others(
     for run in (wrong, new, older, record(3, environment={**known, "source": "changed"})):
         there.write(run)
     os.mkfifo(there.root / "small" / f"{RUN}.json")
-    out = vitinit(f"store import {there.root} --results {study.parent}")[1]
-    assert out.splitlines() == [
+    assert vitinit(f"store import {there.root} --results {study.parent}")[1].splitlines() == [
         "small: 2 runs taken, 1 here already",
         "small: 1 run with another hash of the code than the commit has",
         f"left: {there.root}/small/{RUN}.json: cannot be read: no regular file of at most 67,108,864 bytes",
@@ -284,8 +283,7 @@ def test_tables_read_back_the_same_with_failed_and_skipped_runs(study, tmp_path,
     failure = {"status": "failed", "reason": f"RuntimeError: first, line\n{EVIL}", "top1": ""}
     failure |= {"execution.device": "cuda", "environment.gpu": "H100"}
     assert failure.items() <= rows[record(2).run_id].items()
-    skip = {"status": "skipped", "reason": "no images; put 'a', \"b\" into c"}
-    assert skip.items() <= rows[record(3).run_id].items()
+    assert {"status": "skipped", "reason": "no images; put 'a', \"b\" into c"}.items() <= rows[record(3).run_id].items()
     epochs = pd.read_csv(out / "epochs.csv").set_index("run_id").loc[whole.run_id]
     assert list(zip(epochs["epoch"], epochs["test_top1"], strict=True)) == list(whole.evaluated.items())
 

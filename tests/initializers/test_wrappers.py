@@ -97,6 +97,6 @@ def test_a_wrapper_is_refused_with_what_to_do(how):
 
 def values(model):
     """All tensors that hold numbers; of sharded ones, what this process has."""
-    tensors = dict((*model.named_parameters(), *model.named_buffers()))
-    there = {n: p for n, p in tensors.items() if not p.is_meta and not isinstance(p, nn.UninitializedParameter)}
+    tensors = (*model.named_parameters(), *model.named_buffers())
+    there = {n: p for n, p in tensors if not p.is_meta and not isinstance(p, nn.UninitializedParameter)}
     return {name: (p.to_local() if isinstance(p, DTensor) else p).detach().clone() for name, p in there.items()}

@@ -157,9 +157,10 @@ def test_controls_break_the_pattern_as_stated(control):
 def impulse(spec, g, **params):
     """A model after the method, and its aim."""
     m = applied(model(spec), "kaiming_uniform", 99)
-    job = registry.Job(training_images=lambda count: images(count, seed=2))
     with torch.no_grad():
-        return m, registry.build("impulse", params).apply(m, g, job)
+        return m, registry.build("impulse", params).apply(
+            m, g, registry.Job(training_images=lambda count: images(count, seed=2))
+        )
 
 
 def drawn_offsets(g):
