@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from vitinit.initializers.errors import VitinitError
 
@@ -20,7 +20,7 @@ ENDED = (
 )
 """States from which a job does not come back; every other one may still run, or runs."""
 
-_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_")
+_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SLURM_CLUSTERS")
 """Variables with which a user changes what these commands show by default."""
 OVER = "Invalid job id specified", "already completing or completed", "already finished"
 """Complaints of scancel about jobs that have ended."""
@@ -37,8 +37,7 @@ class SlurmError(VitinitError):
     """The cluster does not answer, or refuses what it was asked."""
 
 
-@dataclass(frozen=True)
-class Queued:
+class Queued(NamedTuple):
     """A job that runs or may still run, in squeue's words."""
 
     state: str
@@ -49,8 +48,7 @@ class Queued:
     """Reason for waiting, such as Priority; None when there is none."""
 
 
-@dataclass(frozen=True)
-class JobEnd:
+class JobEnd(NamedTuple):
     """End of a job."""
 
     state: str

@@ -23,6 +23,8 @@ from vitinit.initializers.errors import VitinitError, explain, unknown_name
 HERE = Path(__file__).parent / "profiles"
 MOST_BYTES = 2**20
 """Size of a file that may be a profile."""
+BLANK = ("", "~", "null")
+"""Values of what is left out."""
 GONE = {"parallel": "jobs: N", "runs_per_job": "nothing: a job carries out runs until none is left"}
 """Fields of older profiles, and what to write in their place."""
 
@@ -41,7 +43,8 @@ class _Loader(yaml.BaseLoader):
 RESERVED = (
     "partition account qos constraint nodes time ntasks-per-node cpus-per-task signal "
     "mem mem-per-cpu mem-per-gpu gpus gpus-per-node gpus-per-task "
-    "array chdir dependency error job-name ntasks open-mode output wrap no-requeue"
+    "array chdir clusters dependency error export export-file job-name ntasks no-requeue open-mode output quiet "
+    "test-only wait wrap"
 )
 """Options of sbatch that fields of a profile stand for, as `requeue: false`, or that submitting sets."""
 
@@ -108,7 +111,11 @@ class Profile(BaseModel):
     @field_validator("sbatch")
     @classmethod
     def _only_other_options(cls, options: dict[str, str]) -> dict[str, str]:
-        options = {key: text.lower() if text.lower() in ("true", "false") else text for key, text in options.items()}
+        options = {
+            key: text.lower() if text.lower() in ("true", "false") else text
+            for key, text in options.items()
+            if text not in BLANK
+        }
         if options.get("requeue", "true") not in ("true", "false"):
             raise ValueError(f"requeue: {options['requeue']}: write true or false")
         for option in options:
@@ -190,7 +197,7 @@ def load(name_or_path: str | None) -> Profile:
         raise VitinitError(f"profile {path}: expected a mapping of fields to values")
     for key in loaded.keys() & GONE.keys():
         raise VitinitError(f"profile {path}: {key} is gone; write {GONE[key]}")
-    given = {key: value for key, value in loaded.items() if value not in ("", "~", "null")}
+    given = {key: value for key, value in loaded.items() if value not in BLANK}
     try:
         return Profile.model_validate({"name": path.stem, **given})
     except ValidationError as error:

@@ -29,9 +29,11 @@ SACCT = """\
 17|RUNNING|0:0|fit"""
 
 
-def test_what_squeue_and_sacct_say_of_jobs(tmp_path, cluster_says):
+def test_what_squeue_and_sacct_say_of_jobs(tmp_path, cluster_says, monkeypatch):
+    monkeypatch.setenv("SLURM_CLUSTERS", "fit")  # squeue names it in a line of its own
     cluster_says(
-        squeue=f"echo \"$@\" > {tmp_path}/asked\ncat <<'END'\n{SQUEUE}\nEND", sacct=f"cat <<'END'\n{SACCT}\nEND"
+        squeue=f"echo \"$@\" > {tmp_path}/asked\n[ -z $SLURM_CLUSTERS ] || echo CLUSTER\ncat <<'END'\n{SQUEUE}\nEND",
+        sacct=f"cat <<'END'\n{SACCT}\nEND",
     )
     waiting = jobs.queued(["fit", "more"])
     assert list(waiting) == ["12_1", "12_0", "15", "27"]
