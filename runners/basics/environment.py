@@ -42,7 +42,9 @@ VARIABLES = (
 """Environment variables that choose kernels, precision or the order of summation; they are recorded where set."""
 CPUINFO = Path("/proc/cpuinfo")
 """Linux's description of the processors."""
-OF_THE_CALL = ("argv", "git", "slurm", "changed_while_running", "gpu_usage")
+CHANGES = "changed_while_running"
+"""Key where something changed between two sessions of a run: its bits cannot be promised then."""
+OF_THE_CALL = ("argv", "git", "slurm", CHANGES, "gpu_usage")
 """Keys that differ between two runs without anything having changed."""
 
 
@@ -83,6 +85,7 @@ def source_of(commit: str | None) -> str | None:
         return None
     with TemporaryDirectory() as folder:
         git = ["git", "-C", str(ROOT), "archive", f"--output={folder}/code.tar", str(commit)]
+        git += [".", ":(exclude)results", ":(exclude)tests"]  # old commits lack some of the packages
         if subprocess.run(git, capture_output=True).returncode:
             return None
         shutil.unpack_archive(f"{folder}/code.tar", folder)
@@ -129,7 +132,7 @@ def environment(device: str, code: dict[str, Any]) -> dict[str, Any]:
         },
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
-        "gpu": torch.cuda.get_device_name(device) if on_gpu else None,
+        "gpu": device_name(device) if on_gpu else None,
         "flags": flags(),
         "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "argv": code.get("argv") or argv(),
@@ -192,20 +195,16 @@ def shareable(text: str) -> str:
     return FOLDERS.sub("…/", SECRET.sub(r"\1…", text)).encode("utf-8", "backslashreplace").decode()
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Options of glibc's mallopt; other C libraries have none."""
-
-
 def set_flags(execution: "Execution") -> None:
     """Set threads, determinism, precision and memory of this process."""
     import torch
 
     library = ctypes.CDLL(None)
-    if hasattr(library, "mallopt"):
+    if hasattr(library, "mallopt"):  # of glibc; -1 is M_TRIM_THRESHOLD, -3 M_MMAP_THRESHOLD
         # Keep up to 1 GiB of what was freed, in place of fetching it from the system again page by page: on two CPU
         # cores a step of the smallest models, which frees all that the next one needs, takes 8 to 9 % less time.
-        library.mallopt(M_TRIM_THRESHOLD, 2**30)
-        library.mallopt(M_MMAP_THRESHOLD, 2**25)  # the most that it takes; larger tensors are fetched each time
+        library.mallopt(-1, 2**30)
+        library.mallopt(-3, 2**25)  # the most that it takes; larger tensors are fetched each time
     torch.set_num_threads(execution.threads)
     if execution.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when CUDA is first used
@@ -328,7 +327,7 @@ def unseen_gpu() -> str:
     GPUs hidden by CUDA_VISIBLE_DEVICES are ignored.
     """
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
-    if hidden or not any(map(glob.glob, [NVIDIA_GPU])) or default_device() == "cuda":
+    if hidden or not glob.glob(NVIDIA_GPU) or default_device() == "cuda":  # noqa: PTH207 (no folder)
         return ""
     return (
         "torch does not see the NVIDIA GPU of this machine, whose driver nvidia-smi shows: CUDA 13 needs 580 or newer; "

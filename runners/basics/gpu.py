@@ -10,7 +10,6 @@ import torch
 
 from vitinit.benchmark.models.registry import ModelSpec
 from vitinit.benchmark.spec import RunSpec
-from vitinit.initializers.errors import VitinitError
 from vitinit.runners.basics.setting import BrokenDevice
 
 OUT_OF_MEMORY = re.compile(
@@ -76,16 +75,6 @@ def check(device: torch.device) -> None:
             raise RuntimeError("their product is wrong")
     except (RuntimeError, AssertionError) as error:  # AssertionError: torch was built without CUDA
         raise broken(device, error) from None
-
-
-def check_tf32(device: torch.device) -> None:
-    """Refuse a GPU without tensor cores for TF32, which would compute in fp32.
-
-    Raises:
-        VitinitError: it is older than NVIDIA's Ampere.
-    """
-    if torch.cuda.get_device_capability(device) < (8, 0):
-        raise VitinitError(f"precision tf32: {torch.cuda.get_device_name(device)} has none, Ampere and newer GPUs do")
 
 
 def after(error: BaseException, device: torch.device) -> BrokenDevice | None:

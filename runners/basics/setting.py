@@ -6,7 +6,7 @@ Stopping is normal: a run that is asked to stop saves where it is and ends withi
 import platform
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -75,9 +75,19 @@ class Setting:
     sharing: int = 1
     """Number of runs that share the device, and its memory."""
 
+    @property
+    def store(self) -> Store:
+        """The results folder, as a store of records."""
+        return Store(self.root)
+
+    @property
+    def study_folder(self) -> Path:
+        """Folder of the study's records."""
+        return self.root / self.study
+
     def folder(self, run_id: str) -> Path:
         """Return where an unfinished run keeps its claims and checkpoints."""
-        return self.root / self.study / "unfinished" / run_id
+        return self.study_folder / "unfinished" / run_id
 
 
 @dataclass(frozen=True)
@@ -131,12 +141,11 @@ class Stop:
     """A request to stop. Signals and the heartbeat make it; a run looks at it between steps.
 
     Args:
-        wake: called with the first request, for a process that waits for something else.
         parent: a request that counts for this one too.
     """
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, parent: "Stop | None" = None) -> None:
-        self._reason, self._wake, self._parent = "", wake, parent
+    def __init__(self, parent: "Stop | None" = None) -> None:
+        self._reason, self._parent = "", parent
 
     @property
     def reason(self) -> str:
@@ -145,9 +154,7 @@ class Stop:
 
     def request(self, reason: str) -> None:
         """Ask for a stop; the first reason stays."""
-        if not self._reason:
-            self._reason = reason
-            self._wake()
+        self._reason = self._reason or reason
 
     def check(self) -> None:
         """Raise Stopped when a stop was asked for."""
@@ -178,7 +185,7 @@ def on_signals(stop: Stop) -> Iterator[None]:
 
 def final_outcome(cell: Cell, setting: Setting) -> RunRecord | FailureRecord | None:
     """Return the record of a run that has ended; None where it has failed and is to be tried again."""
-    outcome = Store(setting.root).outcome(setting.study, cell.run_id)
+    outcome = setting.store.outcome(setting.study, cell.run_id)
     again = isinstance(outcome, FailureRecord) and outcome.written == setting.retried.get(outcome.run_id)
     return None if again or isinstance(outcome, SkipRecord) else outcome
 

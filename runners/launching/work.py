@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 from vitinit.benchmark.datasets.registry import unavailable
 from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records.record import RunRecord
-from vitinit.benchmark.records.store import Store
 from vitinit.initializers.errors import VitinitError, os_errors
 from vitinit.runners.basics.environment import gpu_slots
 from vitinit.runners.basics.setting import SIGNALS, End, Setting, Stop, Unfinished, failure, final_outcome, on_signals
@@ -71,8 +70,9 @@ class Queue:
         """Yield the runs that have no record and no live owner, and whose data are here."""
         setting = self.setting
         missing = cache(lambda dataset: unavailable(dataset, setting.data_dir))
-        study = setting.root / setting.study
-        recorded, begun = ({path.name for path in study.glob(names)} for names in ("*.json", "unfinished/*"))
+        recorded, begun = (
+            {path.name for path in setting.study_folder.glob(names)} for names in ("*.json", "unfinished/*")
+        )
         for cell in self.cells:
             run_id = cell.run_id
             if run_id in self.ended:
@@ -147,7 +147,7 @@ def work(queue: Queue, executor: Executor, display: Display, stop: Stop | None =
         KeyboardInterrupt: on Ctrl-C, SIGTERM, SIGUSR2 or SIGHUP; runs in progress have saved where they were.
     """
     setting, tally, refused = queue.setting, Tally(), ""
-    check_writable(setting.root / setting.study)
+    check_writable(setting.study_folder)
     with display:
         display.begin(queue.cells)
         with closing(executor(queue, display, stop or Stop())) as ends:
@@ -181,7 +181,7 @@ def record_failure(cell: Cell, setting: Setting, error: str, message: str) -> En
             if recorded:
                 return recorded
             failed = failure(cell, setting, error, message, notes=claim.progress.notes)
-            Store(setting.root).write(failed)
+            setting.store.write(failed)
             return failed
     except claims.Taken as taken:
         return Unfinished(cell.run_id, "elsewhere", str(taken))

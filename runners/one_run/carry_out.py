@@ -18,18 +18,17 @@ from torch import Tensor
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.grid import sources
 from vitinit.benchmark.grids.schema import Cell
-from vitinit.benchmark.metrics import registry as metrics
 from vitinit.benchmark.models.build import build_model, halve_residuals, parameter_count
 from vitinit.benchmark.records.record import DatasetInfo, EpochRow, FailureRecord, Probe, RunRecord, Session
 from vitinit.benchmark.records.store import Store, kept_path
-from vitinit.initializers import plugins, registry
+from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.attention import survey
 from vitinit.initializers.errors import VitinitError, cause, located, plain
 from vitinit.initializers.report import InitReport
 from vitinit.initializers.streams import stream
 from vitinit.runners.basics import gpu
-from vitinit.runners.basics.environment import differences, environment, set_flags, shareable, tensor_floats
+from vitinit.runners.basics.environment import CHANGES, differences, environment, set_flags, shareable, tensor_floats
 from vitinit.runners.basics.setting import (
     BrokenDevice,
     End,
@@ -45,8 +44,8 @@ from vitinit.runners.basics.setting import (
 )
 from vitinit.runners.loaders.base import make_loader, open_data
 from vitinit.runners.one_run import claims
-from vitinit.runners.probes import quantities as probes
 from vitinit.runners.probes.observer import Observer, keep, masked
+from vitinit.runners.probes.quantities import load_measure
 from vitinit.runners.tracking.tracker import Tracking
 from vitinit.runners.training.checkpoint import Checkpoints, pack, unpack
 from vitinit.runners.training.distributed import ALONE, Failed, World
@@ -121,7 +120,7 @@ def carry_out(
             if claim.lost():
                 raise Stopped("another process has taken the run over")
             outcome = outcome.model_copy(update={"notes": claim.progress.notes or None})
-            record(outcome, Store(setting.root), checkpoints)
+            record(outcome, setting.store, checkpoints)
             tracking.end(outcome)
             if isinstance(outcome, RunRecord) or outcome.error == Diverged.__name__:
                 claim.finish()
@@ -205,7 +204,7 @@ def _end_process(
         if lost_device:
             requeued = setting.execution.executor == "slurm" and slurm_jobs.requeue_elsewhere()
         elif first:
-            Store(setting.root).write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
+            setting.store.write(failure(cell, setting, type(error).__name__, text, traceback.format_exc()))
         if claim:
             claim.release()
     finally:
@@ -216,8 +215,6 @@ PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
 ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
-CHANGES = "changed_while_running"
-"""Key of a record's environment where something changed between sessions: its bits cannot be promised then."""
 
 
 def train_to_end(
@@ -290,22 +287,22 @@ class RunInProgress:
         self.started, self.began = now(), time.perf_counter()
         self.spec = spec = self.cell.spec
         recipe, execution = spec.recipe, self.setting.execution
-        for name in self.setting.measures:
-            measure = plugins.load(name)
-            measures = metrics.REGISTRY if metrics.REGISTRY.accepts(measure) else probes.REGISTRY
-            measures.load(measure, name)
         check_execution(spec, execution)
         device = self.world.device(execution.device)
         set_flags(execution)
         gpu.check(device)
-        if recipe.precision == "tf32":
-            gpu.check_tf32(device)
+        if recipe.precision == "tf32" and torch.cuda.get_device_capability(device) < (8, 0):  # it would be fp32
+            raise VitinitError(
+                f"precision tf32: {torch.cuda.get_device_name(device)} has none, Ampere and newer GPUs do"
+            )
         with tensor_floats(recipe.precision):
             self.environment = environment(str(device), self.setting.code)
-        self.environment["initializers"] = sources(spec.base, spec.method)
-        self.dataset = datasets.get(spec.dataset.name)
-        self.own_files = self.dataset.own_files(spec.dataset)
-        try:
+        try:  # files of one's own may have changed since the launch
+            for name in self.setting.measures:
+                load_measure(name)
+            self.environment["initializers"] = sources(spec.base, spec.method)
+            self.dataset = datasets.get(spec.dataset.name)
+            self.own_files = self.dataset.own_files(spec.dataset)
             self.data = open_data(
                 spec.dataset, spec.model.image_size, self.setting.data_dir, execution.loader, str(device), spec.seed,
                 recipe.crops, self.setting.sharing,
@@ -348,7 +345,7 @@ class RunInProgress:
         """Go on from the newest checkpoint that can be used, if there is one.
 
         Raises:
-            VitinitError: the images are not those that the run began with.
+            Refused: the images are not those that the run began with, or a checkpoint cannot be read now.
         """
         for state in checkpoints.newest_first():
             try:
@@ -402,13 +399,13 @@ class RunInProgress:
         """Take the run up where `state_dict` was called, in a session of its own.
 
         Raises:
-            VitinitError: the images are not those that the run began with.
+            Refused: the images are not those that the run began with.
             Exception: this is not the state of this run; of many types.
         """
         if state["run_id"] != self.cell.run_id:
             raise ValueError(f"it belongs to run {state['run_id']}")
         if state["checksum"] != self.data.checksum:
-            raise VitinitError(
+            raise Refused(
                 "the images have changed since the run was stopped, or JPEGs were prepared for FFCV (checksum "
                 f"{state['checksum'][:12]}, now {self.data.checksum[:12]}); put them back, or remove "
                 f"unfinished/{self.cell.run_id}"

@@ -2,9 +2,8 @@
 
 import os
 import uuid
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -14,7 +13,7 @@ from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecor
 from vitinit.benchmark.records.store import STATUSES, Store
 from vitinit.initializers.errors import VitinitError, explain
 from vitinit.initializers.plugins import short_hash
-from vitinit.runners.basics.environment import code, cores, default_device, differences
+from vitinit.runners.basics.environment import CHANGES, code, cores, default_device, differences
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.view import Display
 from vitinit.runners.launching.work import Queue, check_writable, run_inline, work
@@ -22,8 +21,7 @@ from vitinit.runners.loaders.base import open_data
 from vitinit.runners.options import DeviceName
 
 
-@dataclass(frozen=True)
-class Reproduction:
+class Reproduction(NamedTuple):
     """A recorded run and its repetition."""
 
     values: int
@@ -126,6 +124,9 @@ def compare(then: RunRecord, now: RunRecord) -> Reproduction:
     different = {path: pair for path, pair in pairs.items() if pair[0] != pair[1]}
     environment = differences(_facts(then), _facts(now))
     causes = list(environment)
+    for record in (then, now):
+        for change in record.environment.get(CHANGES, ()):
+            causes += [f"{name} between sessions" for name in change["changed"]]
     if now.execution.get("device") == "cuda" and not now.execution.get("deterministic"):
         causes.append("a GPU without --deterministic")
     if any(".metrics." in path for path in recorded.keys() - repeated.keys()):

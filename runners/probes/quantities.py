@@ -1,5 +1,6 @@
 """Probes: measurements of attention, each a decorated function; their interface and registry."""
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vitinit.benchmark.metrics import registry as metrics
+from vitinit.initializers import plugins
 from vitinit.initializers.attention import AT_ONCE, attention_layers, evaluated, rotary, token_grid
 from vitinit.initializers.diagnostics import AttentionStatistics, measured
 from vitinit.initializers.diagnostics import nonlocality as mean_distance
@@ -40,12 +43,29 @@ class Seen:
 Measure = Callable[[Seen], Tensor | Sequence[Tensor] | None]
 """Numbers by layer, or by layer and head, from the input on; None where the model has nothing of the kind."""
 
-REGISTRY: Registry[Measure] = Registry("probe", ("vitinit.runners.probes",), name=lambda measure: measure.__name__)
+REGISTRY: Registry[Measure] = Registry(
+    "probe",
+    ("vitinit.runners.probes",),
+    wanted="a Metric class, nor a function (a probe)",
+    accepts=inspect.isroutine,
+    name=lambda measure: measure.__name__,
+)
 
 probe = REGISTRY.put
 """Decorator that registers a probe under the name of its function. A field of this name in
 `benchmark.records.record.Probe` holds it; without one it stands under `more`."""
 probes = REGISTRY.by_name
+
+
+def load_measure(name: str) -> None:
+    """Register a probe or metric of one's own.
+
+    Raises:
+        VitinitError: it is neither, its name is taken, or it cannot be loaded.
+    """
+    measure = plugins.load(name)
+    registry: Registry[Any] = metrics.REGISTRY if metrics.REGISTRY.accepts(measure) else REGISTRY
+    registry.load(measure, name)
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

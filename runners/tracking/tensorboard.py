@@ -21,8 +21,7 @@ class TensorBoard(Tracker):
             shutil.rmtree(folder, ignore_errors=True)
         self.writer = SummaryWriter(str(folder), purge_step=run.first if run.first > 1 else None)
         if run.first == 1:
-            config = json.dumps(run.config, indent=1)
-            self.writer.add_text("config", f"```\n{config}\n```", 0)
+            self.writer.add_text("config", f"```\n{json.dumps(run.config, indent=1)}\n```", 0)
 
     def log(self, epoch: int, values: dict[str, float]) -> None:
         """Write scalars."""

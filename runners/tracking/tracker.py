@@ -91,14 +91,14 @@ class Tracking:
 
     def epoch(self, row: EpochRow, probe: Probe | None) -> None:
         """Write an epoch, and the probe after it."""
-        spec, study = self.cell.spec, self.setting.study
+        spec, setting = self.cell.spec, self.setting
         for name, tracker in list(self.trackers.items()):
             with self._safely(name):
                 if tracker is None:
                     config = flatten({"row": self.cell.row, **spec.model_dump(mode="json")})
                     tracker_class = REGISTRY.get(name)
-                    folder = self.setting.root / study / "tracking" / tracker_class.name
-                    run = TrackedRun(spec.run_id, study, folder, config, row.epoch)
+                    folder = setting.study_folder / "tracking" / tracker_class.name
+                    run = TrackedRun(spec.run_id, setting.study, folder, config, row.epoch)
                     tracker = self.trackers[name] = tracker_class(run)
                 tracker.log(row.epoch, values(row, probe, spec.dataset.evaluate_on))
 

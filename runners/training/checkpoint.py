@@ -16,8 +16,9 @@ import torch
 
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.reading import read
-from vitinit.initializers.errors import os_errors, plain
+from vitinit.initializers.errors import plain
 from vitinit.runners.basics.gpu import out_of_memory
+from vitinit.runners.basics.setting import Refused
 from vitinit.runners.one_run.claims import checkpoints
 
 HEADER = b"vitinit checkpoint 1\n"
@@ -48,7 +49,7 @@ class Checkpoints:
         """The contents of all undamaged files; tensors are on the CPU. The last one taken is what the run goes on from.
 
         Raises:
-            VitinitError: a file cannot be read at the moment. It is kept: what is passed over goes with the next save.
+            Refused: a file cannot be read at the moment. It is kept: what is passed over goes with the next save.
             MemoryError: there is none to read it.
         """
         for path, user in reversed(checkpoints(self.folder).items()):
@@ -56,8 +57,10 @@ class Checkpoints:
                 self.report(f"checkpoint {path} is passed over: another user wrote it, who alone goes on from it")
                 continue
             self._good = path
-            with os_errors(f"checkpoint {path} cannot be read now"):  # the file may be sound
+            try:
                 content = read(path, 2**40)
+            except OSError as error:  # the file may be sound
+                raise Refused(f"checkpoint {path} cannot be read now: {error.strerror or error}") from None
             try:
                 yield unpack(content)
             except ValueError as error:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 
+from vitinit.runners.basics import environment as provenance
 from vitinit.runners.basics.environment import (
     code_in,
     differences,
@@ -57,6 +58,8 @@ def test_only_what_can_change_a_number_is_a_change(checkout, monkeypatch):
     hashed = "".join(f"{name}\0{len(text)}\0{text}" for name, text in list(FILES.items())[:2])
     source = hashlib.sha256(hashed.encode()).hexdigest()
     assert clean == {"commit": git(checkout, "rev-parse HEAD"), "dirty": False, "source": source}
+    monkeypatch.setattr(provenance, "ROOT", checkout)
+    assert provenance.source_of(clean["commit"]) == source
     lock = checkout / "initializers/.#method.py"  # of an editor
     lock.symlink_to("somebody@here.1")
     assert code_in(checkout)["source"] == source

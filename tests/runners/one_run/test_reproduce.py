@@ -113,7 +113,7 @@ def test_code_that_a_record_names_is_imported_only_when_trusted(recorded, vitini
     assert (exit_code, "mischief:Class. Go on? [y/N]" in asked) == (2, True), asked
     assert not Path("executed").exists()
     exit_code, _, error = vitinit(f"reproduce {record.run_id} --yes")
-    assert (exit_code, Path("executed").exists()) == (1, True), error
+    assert (exit_code, Path("executed").exists()) == (2, True), error
 
 
 # Comparing
@@ -145,8 +145,11 @@ def test_what_differs_is_counted_and_told_with_what_may_explain_it(recorded):
     own = compare(altered(recorded, history=rows), recorded)
     assert own.different == {f"history.{len(rows) - 1}.metrics.invented": (99.9, "nothing")}
     assert own.causes == ["metrics of one's own (--metric), which are not measured again"]
-    alone = compare(recorded, altered(recorded, weights="0" * 64))
-    assert alone.verdict.endswith("; nothing recorded explains it")
+    alone = altered(recorded, weights="0" * 64)
+    assert compare(recorded, alone).verdict.endswith("; nothing recorded explains it")
+    alone.environment["changed_while_running"] = [{"from_step": 1, "changed": {"threads": [1, 2]}}]
+    for pair in ((recorded, alone), (alone, recorded)):
+        assert compare(*pair).verdict.endswith("; this may explain it: threads between sessions")
     on_gpu = altered(recorded, execution={**recorded.execution, "device": "cuda"})
     assert compare(recorded, on_gpu).causes == ["execution.device", "a GPU without --deterministic"]
 

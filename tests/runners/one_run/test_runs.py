@@ -30,7 +30,7 @@ from vitinit.slurm import jobs as slurm_jobs
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path):
+def test_a_run_whose_images_or_own_files_have_changed_is_refused_until_they_are_put_back(tmp_path):
     make_folder(tmp_path / "pets", {"cat": 25, "dog": 25})
     cell, path = Cell("folder", spec(dataset=folder_spec(tmp_path / "pets"))), tmp_path / "pets/dog/024.png"
     whole, resumed = setting(tmp_path / "whole"), setting(tmp_path / "resumed")
@@ -39,11 +39,12 @@ def test_a_run_whose_images_have_changed_fails_until_they_are_put_back(tmp_path)
     stopped_after(1, cell, resumed)
     kept = path.read_bytes()
     make_image(path, 0)
-    failed = carry_out(cell, resumed, Stop())
-    assert (failed.status, failed.error) == ("failed", "VitinitError")
-    assert re.search(f"images have changed .* put them back, or remove unfinished/{cell.run_id}", failed.message)
+    other = replace(resumed, measures=("mine.py:size@0123456789abcdef",))
+    for where, why in ((resumed, f"images have changed .* remove unfinished/{cell.run_id}"), (other, "mine.py")):
+        end = carry_out(cell, where, Stop())
+        assert (end.status, bool(re.search(why, end.reason))) == ("refused", True)
     path.write_bytes(kept)
-    carry_out(cell, replace(resumed, retried={cell.run_id: failed.written}), Stop())
+    carry_out(cell, resumed, Stop())
     assert_same(whole, resumed, cell)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitinit.initializers.errors import VitinitError
-from vitinit.runners.basics.setting import Stop
+from vitinit.runners.basics.setting import Refused, Stop
 from vitinit.runners.one_run import claims
 from vitinit.runners.training import checkpoint
 from vitinit.runners.training.checkpoint import Checkpoints
@@ -98,7 +97,7 @@ def test_what_cannot_be_read_now_is_not_taken_for_damaged(checkpoints, monkeypat
     full = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")
     for raised, where, ends_with in (
         (full, (torch, "load"), MemoryError),
-        (OSError(5, "Input/output error"), (Path, "read_bytes"), VitinitError),
+        (OSError(5, "Input/output error"), (Path, "read_bytes"), Refused),
     ):
 
         def fails(*given, raised=raised, **named):
