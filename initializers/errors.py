@@ -93,6 +93,8 @@ def guarded(command: Callable[[], object]) -> int:
         finally:
             if sys.stdout:  # None where it is closed, as by `>&-`
                 sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
     except VitinitError as error:
         line = str(error)
     except OSError as error:

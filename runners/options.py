@@ -1,7 +1,9 @@
 """Options that several commands share, and `LaunchOptions`, those of a launch."""
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,6 +20,8 @@ DeviceName = Literal["auto", "cpu", "cuda"]
 LoaderName = Literal["auto", "resident", "ffcv"]
 
 console = Terminal()
+say = partial(console.print, soft_wrap=True)
+"""Print a line that is not folded."""
 
 
 def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[str] = ()) -> None:
@@ -49,9 +53,14 @@ OnlyOption = Annotated[
 ]
 SetOption = Annotated[list[str] | None, option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
 DataOption = Annotated[
-    Path | None, option(WHERE, "Datasets. Default: $VITINIT_DATA, else data.", metavar="DIR", callback=folder)
+    Path | None, option(WHERE, "Datasets. Default: data.", metavar="DIR", callback=folder, envvar="VITINIT_DATA")
 ]
 ResultsOption = Annotated[Path, option(WHERE, "Records. Default: results/local.", metavar="DIR", callback=folder)]
+
+
+def results_option(results: Path) -> str:
+    """Return the option `--results` of a suggested command; empty for the default."""
+    return "" if results.absolute() == LOCAL.absolute() else f" --results {shlex.quote(str(results))}"
 
 
 AtLeast1 = Annotated[int, Field(ge=1)]
@@ -84,3 +93,5 @@ class LaunchOptions:
     probes: bool = True
     keep_maps: bool = False
     deterministic: bool = False
+    asked: str = ""
+    """Arguments of `vitinit status` for these runs."""

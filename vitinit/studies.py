@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -209,12 +210,15 @@ def run(
     root = Path(results).absolute()
     for unknown in options.keys() - RunOptions.__annotations__.keys():
         raise unknown_name("option", unknown, RunOptions.__annotations__)
-    from vitinit.runners.options import LaunchOptions
+    from vitinit.runners.options import LaunchOptions, results_option
 
     if not is_folder_name(name):
         raise VitinitError(f"name {name!r} becomes a folder; use letters, digits, '-', '_' and '.'")
+    path = root / f"{name}.yaml"
     try:
-        chosen = TypeAdapter(LaunchOptions).validate_python({**options, "results": root})
+        chosen = TypeAdapter(LaunchOptions).validate_python(
+            {**options, "results": root, "asked": f"{shlex.quote(str(path))}{results_option(root)}"}
+        )
     except ValidationError as error:
         raise explain(error, "vitinit.run") from None
 
@@ -222,14 +226,11 @@ def run(
     from vitinit.runners.launching.launch import launch
     from vitinit.runners.launching.view import Display
 
-    path = root / f"{name}.yaml"
     grid = _written(path, {"title": title or name, **content})
     tally = launch(grid, chosen, Display(Terminal()), ["vitinit", "run", str(path), "--results", str(root)])
     if tally.exit_code:
-        raise VitinitError(
-            f"{count(len(tally.failures), 'run')} failed, {tally.stopped} stopped: vitinit status {path} "
-            f"--results {root}"
-        )
+        failed = count(len(tally.failures), "run")
+        raise VitinitError(f"{failed} failed, {tally.stopped} stopped: vitinit status {chosen.asked}")
     return StudyResults(name, root)
 
 

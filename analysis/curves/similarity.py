@@ -14,7 +14,7 @@ from vitinit.analysis.frame import Study
 
 @CURVES.add(
     "cka_initializers",
-    "no two rows with attention maps at one seed (--keep-maps)",
+    "no two rows with attention maps at one seed (vitinit run GRID --keep-maps, once the records are removed)",
     caption="Bright fields are initialisations that end alike, dark ones differ after training too.",
 )
 def initializers(study: Study) -> dict[str, Panels]:

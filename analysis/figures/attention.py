@@ -25,7 +25,7 @@ EPOCHS = {"before": 0, "after": -1}
 
 @FIGURES.add(
     "attention_training",
-    "no run with attention maps (vitinit run --keep-maps)",
+    "no run with attention maps (vitinit run GRID --keep-maps, once the records are removed)",
     caption="What differs between the two maps of a layer is what training has changed.",
 )
 def training(study: Study) -> dict[str, Panels]:

@@ -11,6 +11,7 @@ the functions that need it: planning reads all files of this folder.
 from __future__ import annotations
 
 import os
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +100,9 @@ class Dataset(ABC):
         """
         if not (missing := ", ".join(self.missing(data_dir))):
             return None
-        how = f", or run 'vitinit data get {self.name}'" if self.downloaded else f"; it {self.origin}"
+        default = Path(os.environ.get("VITINIT_DATA") or "data")
+        there = "" if data_dir.absolute() == default.absolute() else f" --data-dir {shlex.quote(str(data_dir))}"
+        how = f", or run 'vitinit data get {self.name}{there}'" if self.downloaded else f"; it {self.origin}"
         return f"{self.name} is not here: put {missing} into {data_dir}{how}"
 
     def missing(self, data_dir: Path) -> list[str]:

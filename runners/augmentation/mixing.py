@@ -22,7 +22,6 @@ ERASED_AREA = (0.02, 1 / 3)
 """Least and largest share of an image that is erased; with the next two, timm's defaults."""
 ERASED_RATIO = (0.3, 1 / 0.3)
 """Least and largest height over width."""
-ATTEMPTS = 10
 
 
 def mix(
@@ -117,7 +116,7 @@ def random_sides(
         scale: least and largest share of it.
         ratio: least and largest of the first side over the second.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(10):
         area = draws.uniform(*scale) * pixels
         shape = math.exp(draws.uniform(math.log(ratio[0]), math.log(ratio[1])))
         yield round(math.sqrt(area * shape)), round(math.sqrt(area / shape))

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-from vitinit.initializers.errors import guarded
+from vitinit.initializers.errors import VitinitError, guarded
 
 # torch and timm take seconds to import: commands import what needs them themselves, so that help comes at once.
 
@@ -17,6 +17,10 @@ COMMANDS = Path(__file__).with_name("commands.yaml")
 
 def command(asked: str) -> None:
     """Carry out the command that is asked for; of the others no module is imported unless it is none of them."""
+    if sys.platform == "win32":
+        raise VitinitError("the benchmark runs on Linux and macOS; on Windows in WSL")
+    if find_spec("typer") is None:  # `vitinit.initialize` does without
+        raise VitinitError("the command vitinit needs typer: in a clone, pip install '.[benchmark]'")
     import typer
     import yaml
 
@@ -51,14 +55,7 @@ def command(asked: str) -> None:
 
 def main() -> None:
     """Entry point: one line and exit code 2 where something is missing."""
-    if sys.platform == "win32":
-        line = "the benchmark runs on Linux and macOS; on Windows in WSL"
-    elif find_spec("typer") is None:  # `vitinit.initialize` does without
-        line = "the command vitinit needs typer: in a clone, pip install '.[benchmark]'"
-    else:
-        sys.exit(guarded(lambda: command("".join(sys.argv[1:2]))))
-    print(f"error: {line}", file=sys.stderr)
-    sys.exit(2)
+    sys.exit(guarded(lambda: command("".join(sys.argv[1:2]))))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from vitinit.benchmark.datasets import registry as datasets
 from vitinit.initializers.errors import VitinitError, printable
 from vitinit.runners.options import DataOption, console
 
@@ -16,8 +17,6 @@ def get(
     data_dir: DataOption = None,
 ) -> None:
     """Download a dataset with torchvision, which checks its md5 sums."""
-    from vitinit.benchmark.datasets import registry as datasets
-
     folder = datasets.data_dir(data_dir)
     datasets.download(name, folder)
     console.print(f"{name} is in {folder}")
@@ -38,7 +37,6 @@ def prepare(
     """Write a dataset into one file for the loader ffcv; ImageNet always in JPEGs. After a stop, call it again."""
     from rich.progress import Progress
 
-    from vitinit.benchmark.datasets import registry as datasets
     from vitinit.benchmark.grids.grid import resolve_dataset
     from vitinit.benchmark.image_files.beton import prepare_beton
 

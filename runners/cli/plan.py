@@ -6,6 +6,7 @@ None imports torch before runs are carried out, but for `rank`, which tries the 
 import os
 import re
 import shlex
+import sys
 import time
 from collections import Counter
 from dataclasses import fields
@@ -19,6 +20,7 @@ from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.files.atomic import write_atomically
 from vitinit.benchmark.files.yaml_text import mapping, to_yaml
 from vitinit.benchmark.grids import grid as grids
+from vitinit.benchmark.grids.schema import Cell
 from vitinit.benchmark.records import looks
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store
 from vitinit.benchmark.terminal import duration
@@ -47,11 +49,9 @@ from vitinit.runners.options import (
     console,
     option,
     print_table,
+    results_option,
 )
 from vitinit.slurm import jobs as slurm_jobs
-
-WATCH_S = 10.0
-"""Seconds between two looks of `status --watch`."""
 
 
 def plan(
@@ -66,8 +66,10 @@ def plan(
     view = look(choose(load_grid(grid, seeds, fixed), only), Store(results), data_dir)
     print_plan(view)
     if left := [cell for cell, state, _ in view.planned if state != "done" and not cell.misfit]:
-        measure = f"vitinit run {shlex.quote(grid)} --try measures how long they take, and says what will fail"
-        console.print(estimate(left, view.contents.done.values()) or measure)
+        console.print(
+            estimate(left, view.contents.done.values())
+            or f"vitinit run {shlex.join(sys.argv[2:])} --try measures how long they take, and says what will fail"
+        )
 
 
 def status(
@@ -96,9 +98,9 @@ def status(
         print_table(("row", "dataset", *states), rows, right=states)
         for line in details(view):
             console.print(line)
-        if not watch or not (view.jobs.alive or view.jobs.silence or view.cells("live")):
+        if not watch or not (view.jobs.alive or view.cells("live") or (view.jobs.silence and view.cells("to do"))):
             return
-        time.sleep(WATCH_S)
+        time.sleep(10)
 
 
 def run(
@@ -130,19 +132,19 @@ def run(
     checkpoint_minutes: Annotated[
         float, option(KEEPING, "Minutes between checkpoints. Default: 5.", metavar="N", min=0)
     ] = 5.0,
-    keep_weights: Annotated[bool, option(KEEPING, "Keep final weights in weights/RUN_ID.pt.", "--keep-weights")] = (
-        False
-    ),
-    track: Annotated[list[str] | None, option(KEEPING, "Log to tensorboard, wandb, file.py:NAME.", metavar="NAME")] = (
-        None
-    ),
+    keep_weights: Annotated[
+        bool, option(KEEPING, "Keep the final weights in weights/RUN_ID.pt.", "--keep-weights")
+    ] = False,
+    track: Annotated[
+        list[str] | None, option(KEEPING, "Log to tensorboard, wandb, file.py:NAME.", metavar="NAME")
+    ] = None,
     measures: Annotated[
         list[str] | None, option(KEEPING, "Measure with your own, too.", "--probe", "--metric", metavar="FILE.py:NAME")
     ] = None,
     probes: Annotated[bool, option(KEEPING, "Measure attention during training. Default: on.")] = True,
-    keep_maps: Annotated[bool, option(KEEPING, "Keep attention maps before and after training.", "--keep-maps")] = (
-        False
-    ),
+    keep_maps: Annotated[
+        bool, option(KEEPING, "Keep attention maps before and after training, for figures.", "--keep-maps")
+    ] = False,
     deterministic: Annotated[bool, option(SPEED, "The same bits on a GPU; slower.", "--deterministic")] = False,
     seeds: SeedsOption = None,
     fixed: SetOption = None,
@@ -151,13 +153,16 @@ def run(
 
     Exit code 1: a run has failed or was stopped; 130: Ctrl-C; 2: refused.
     """
+    asked = shlex.join([grid, *(f"--set={value}" for value in fixed or ())]) + results_option(results)
+    if seeds:
+        asked += f" --seeds {shlex.quote(seeds)}"
     given = locals()
     options = LaunchOptions(**{field.name: given[field.name] for field in fields(LaunchOptions)})
     try:
         tally = launch(load_grid(grid, seeds, fixed), options, Display(console))
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt as stopped:  # typer's exit code of it is 130
         console.print(str(stopped) or "stopped")
-        raise typer.Exit(130) from None
+        raise
     raise typer.Exit(tally.exit_code)
 
 
@@ -247,7 +252,7 @@ def rank(
                 failed = launch(grid, options, Display(console), argv).exit_code
             except KeyboardInterrupt as stopped:
                 console.print(str(stopped))
-                raise typer.Exit(130) from None
+                raise
         import_module("vitinit.analysis.standing").run(study, [results], beside)
         plan = looks.read(results / study) or plan
         if plan.target in (None, target):  # it is final, or nothing was looked at, and what is printed says why
@@ -304,8 +309,8 @@ def prepare(
     control = named(placebo, "--placebo") if placebo else {"name": "placebo", "of": method, "keep": "spectrum"}
     control_row = f"{row}, placebo"
 
-    def grid_of(rows: dict[str, Any]) -> dict[str, Any]:
-        return {
+    def resolved(rows: dict[str, Any]) -> tuple[dict[str, Any], list[Cell]]:
+        content = {
             "title": f"{row} under the standard protocol, version 1, tier {tier}",
             "contrasts": [[row, other] for other in rows if other != row],
             "analysis": {"test": "none"},  # its looks test, and nothing else
@@ -313,19 +318,19 @@ def prepare(
             "rows": rows,
             "blocks": [{**mapping(shipped.read_bytes(), shipped)["blocks"][0], "seeds": plan.seeds}],
         }
+        return content, grids.resolve(content, Path("rank.yaml"), [0]).cells
 
     from vitinit.runners.one_run.carry_out import measured_seconds
 
     setting = Setting(results, "rank", data, Execution(default_device(), 1, "inline"), {})
-    content, useless = grid_of(rows), ""
-    cells = grids.resolve(content, Path("rank.yaml"), [0]).cells
+    content, cells = resolved(rows)
+    useless = ""
     if misfits := [cell.misfit for cell in cells if cell.misfit]:
         raise VitinitError(misfits[0])
     if reason := datasets.unavailable(cells[0].spec.dataset, data):
         raise VitinitError(f"the standard protocol needs {cells[0].spec.dataset.name}, and {reason}")
     try:
-        whole = grid_of({**rows, control_row: {**base_alone, "method": control}})
-        beside = grids.resolve(whole, Path("rank.yaml"), [0]).cells
+        whole, beside = resolved({**rows, control_row: {**base_alone, "method": control}})
         seconds = measured_seconds(beside[2], setting)
         content, cells = whole, beside
     except VitinitError as error:

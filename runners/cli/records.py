@@ -1,7 +1,6 @@
 """Commands of `vitinit` on single records: `show` prints one, `reproduce` carries its run out again."""
 
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
 from vitinit.benchmark.records.store import LOCAL, REFERENCE, STATUSES, Layout, Store, check_maps
 from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
-from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, console
+from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, console, results_option, say
 
 REPRODUCED = Path("results/reproduced")
 LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
@@ -106,18 +105,20 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
             f"{record.row}, {dataset}, seed {record.spec.seed}: {record.last.scored(2)} after the "
             f"last of {count(len(record.history), 'epoch')}; best epoch {epoch} with {best:.2f}%"
         )
-        where = "" if path.parents[1] == LOCAL else f" --results {shlex.quote(str(path.parents[1]))}"
-        last = [f"repeat it: vitinit reproduce {record.run_id}{where}{' --yes' if foreign(record) else ''}"]
+        last = [
+            f"repeat it: vitinit reproduce {record.run_id}{results_option(path.parents[1])}"
+            f"{' --yes' if foreign(record) else ''}"
+        ]
     elif isinstance(record, FailureRecord):
         last = record.traceback.splitlines()
-    lines.append(f"file, with every epoch: {path}")
+    lines.append(f"whole record: {path}")
     environment = content.get("environment", {})
     content["environment"] = {key: environment[key] for key in ENVIRONMENT if environment.get(key) is not None}
     content["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
     content["spec"]["model"] = record.spec.model.describe()
     lines += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines()
     for line in lines + last:
-        console.print(line, soft_wrap=True)
+        say(line)
 
 
 def reproduce(
@@ -146,19 +147,19 @@ def reproduce(
         yes = typer.confirm(f"run {then.run_id} executes, fetches or reads {', '.join(map(plain, names))}. Go on?")
     check_trusted(then, yes)
     execution = repetition.execution(then, device)
-    console.print(f"repeating {path} on {execution.device}; its record goes to {out / then.study}", soft_wrap=True)
+    say(f"repeating {path} on {execution.device}; its record goes to {out / then.study}")
     try:
         now = repetition.repeat(then, execution, out, data_folder(data_dir), Display(console))
     except KeyboardInterrupt as stopped:
         console.print(f"stopped {stopped}; the same command resumes it")
-        raise typer.Exit(130) from None
+        raise
     if isinstance(now, FailureRecord):
-        console.print(plain(f"the repetition failed with {now.error}: {now.message}"), soft_wrap=True)
+        say(plain(f"the repetition failed with {now.error}: {now.message}"))
         raise typer.Exit(1)
     comparison = repetition.compare(then, now)
     for key, (before, after) in comparison.environment.items():
-        console.print(plain(f"{key}: {before} then, {after} now", 200), soft_wrap=True)
-    console.print(plain(comparison.verdict), soft_wrap=True)
+        say(plain(f"{key}: {before} then, {after} now", 200))
+    say(plain(comparison.verdict))
     raise typer.Exit(1 if comparison.different else 0)
 
 
@@ -190,8 +191,8 @@ def check(results: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder 
             wrong.append(str(error))
         wrong += [*contents.problems, *wrong_maps]
     for line in wrong:
-        console.print(f"invalid: {line}", soft_wrap=True)
-    console.print(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {results}", soft_wrap=True)
+        say(f"invalid: {line}")
+    say(f"{count(total, 'valid record')}, {count(len(wrong), 'invalid file')} in {results}")
     raise typer.Exit(bool(wrong))
 
 
@@ -215,9 +216,9 @@ def export(
         with os_errors(f"cannot write to {out}"):
             out.mkdir(parents=True, exist_ok=True)
             write_atomically(out / name, text.encode())
-        console.print(f"{out / name}: {count(len(rows), 'row')}", soft_wrap=True)
+        say(f"{out / name}: {count(len(rows), 'row')}")
     for problem in unread:
-        console.print(f"left out: {problem}", soft_wrap=True)
+        say(f"left out: {problem}")
     raise typer.Exit(bool(unread))
 
 
@@ -263,5 +264,5 @@ def take(
         if by_word:
             console.print(f"{study}: {count(by_word, 'run')} with another hash of the code than the commit has")
     for line in left:
-        console.print(f"left: {line}", soft_wrap=True)
+        say(f"left: {line}")
     raise typer.Exit(bool(left))

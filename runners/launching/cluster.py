@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Generator
 from dataclasses import replace
 
-from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors
 from vitinit.runners.basics.environment import IMPORTED_FROM, ROOT, source_hash
@@ -17,7 +16,7 @@ from vitinit.runners.basics.setting import BrokenDevice, End, Stop, Unfinished, 
 from vitinit.runners.launching.view import RUNS, Display, View, job_name, jobs_of
 from vitinit.runners.launching.work import Executor, Queue, led, record_failure, run_locally, work
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import LaunchOptions
+from vitinit.runners.options import LaunchOptions, results_option
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm.profiles import Profile, seconds
 from vitinit.slurm.submit import export_ranks, ignored_variables, max_array_size, script, submit
@@ -28,10 +27,10 @@ LOOK_S = 5.0
 
 def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
     """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
-    live = {cell.run_id for cell in view.cells("live")}
+    live = view.cells("live")
     todo = replace(
         todo,
-        cells=tuple(cell for cell in todo.cells if cell.run_id not in live),
+        cells=tuple(cell for cell in todo.cells if cell not in live),
         limit_s=seconds(profile.time) - profile.signal_seconds,
     )
     setting = todo.setting
@@ -39,18 +38,25 @@ def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, 
     if options.dry_run:
         if todo.cells:
             print(described(todo, number, profile))
-            print(script(profile, number, setting.root / setting.study / "jobs/TIME", setting.study))
+            print(script(profile, number, setting.study_folder / "jobs/TIME", setting.study))
         return None
     if view.jobs.silence:
         raise VitinitError(
             f"whether jobs of {setting.study} wait or run is not known: {view.jobs.silence}. Call it again; if that "
-            f"cluster is gone for good, remove {setting.root / setting.study / 'jobs'}"
+            f"cluster is gone for good, remove {setting.study_folder / 'jobs'}"
         )
     for run_id, owner in view.owners.items():
         if view.jobs.over(owner):  # the next worker need not wait until its heartbeat is stale
             claims.bury(setting.folder(run_id), owner)
     if todo.cells and number:
-        submit_workers(todo, number, profile, display)
+        most = max_array_size()
+        if options.add and number > most:
+            raise VitinitError(f"--add {number}: an array of this cluster has at most {most} jobs")
+        submit_workers(todo, min(number, most), profile, display)
+        display.say(
+            f"see: vitinit status {options.asked}; vitinit slurm cancel {setting.study}{results_option(setting.root)}",
+            whole=True,
+        )
     elif todo.cells:
         display.say("its jobs will carry out what is to do; --add N hands more over")
     return follow_jobs if options.wait else None
@@ -88,19 +94,20 @@ def submit_workers(todo: Queue, number: int, profile: Profile, display: Display)
         SlurmError: the cluster does not answer, or does not take the jobs.
         VitinitError: the results folder cannot be written.
     """
-    setting, study, number = todo.setting, todo.setting.study, min(number, max_array_size())
+    setting = todo.setting
     display.say(described(todo, number, profile))
     if ignored := ignored_variables(profile):
         display.say(f"the profile says what jobs ask for, and not {', '.join(ignored)} of this shell", "yellow")
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    folder = setting.root / study / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
+    folder = setting.study_folder / "jobs" / f"{stamp}-{uuid.uuid4().hex[:6]}"
     name = job_name(folder)
 
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+    class Interrupt(Stop):
+        def request(self, reason: str) -> None:
+            raise KeyboardInterrupt
 
     try:
-        with os_errors(f"cannot write to {folder}"), on_signals(Stop(interrupt)):
+        with os_errors(f"cannot write to {folder}"), on_signals(Interrupt()):
             folder.mkdir(0o700, parents=True)  # who shares the study cannot change what its jobs execute
             unused = shutil.ignore_patterns("__pycache__", ".*")  # an editor's lock is a link that leads nowhere
             shutil.copytree(IMPORTED_FROM / "vitinit", folder / "code/vitinit", ignore=unused)
@@ -111,7 +118,8 @@ def submit_workers(todo: Queue, number: int, profile: Profile, display: Display)
             slurm_jobs.cancel(slurm_jobs.queued([name]))
         except slurm_jobs.SlurmError as error:
             raise KeyboardInterrupt(
-                f"stopped; jobs may be left, vitinit slurm cancel {study} ends them: {error}"
+                f"stopped; jobs may be left, vitinit slurm cancel {setting.study}{results_option(setting.root)} "
+                f"ends them: {error}"
             ) from None
         raise
     except slurm_jobs.SlurmError:
@@ -119,7 +127,6 @@ def submit_workers(todo: Queue, number: int, profile: Profile, display: Display)
         raise
     several = f"s {job_ids[0]} to {job_ids[-1]}" if len(job_ids) > 1 else f" {job_ids[0]}"
     display.say(f"handed to SLURM: job{several}; logs: {folder}")
-    display.say(f"see: vitinit status {study}, vitinit slurm cancel {study}")
 
 
 def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, None, None]:
@@ -129,11 +136,11 @@ def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     try:
         while left and quiet < 2:  # between two states of a job squeue may not show it for a moment
             time.sleep(LOOK_S)
-            jobs = jobs_of(setting.root / setting.study)
+            jobs = jobs_of(setting.study_folder)
             free = {cell.run_id for cell in queue.candidates()}
             for run_id in left & queue.ended:
                 left.discard(run_id)
-                end = Store(setting.root).outcome(setting.study, run_id)
+                end = setting.store.outcome(setting.study, run_id)
                 assert isinstance(end, End)
                 yield end
             at_work = bool(jobs.alive or jobs.silence)
@@ -145,8 +152,10 @@ def follow_jobs(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
                     at_work = True
             quiet = 0 if at_work else quiet + 1
     except KeyboardInterrupt:
-        message = f"the jobs go on without this command; vitinit slurm cancel {setting.study} ends them"
-        raise KeyboardInterrupt(message) from None
+        raise KeyboardInterrupt(
+            "the jobs go on without this command; "
+            f"vitinit slurm cancel {setting.study}{results_option(setting.root)} ends them"
+        ) from None
     for run_id in left:
         yield Unfinished(run_id, "stopped", "no job of it is left")
 
@@ -193,14 +202,14 @@ def work_in_job(queue: Queue) -> None:
 
 
 def _work(queue: Queue, stop: Stop) -> None:
-    setting, display = queue.setting, Display(Terminal(160))
-    if source_hash() != setting.code["source"]:
+    display = Display(Terminal(160))
+    if source_hash() != queue.setting.code["source"]:
         raise VitinitError(f"the code in {ROOT} is not what this job was submitted with")
     if export_ranks() == 1:
         if any(queue.candidates()):
             work(queue, run_locally, display, stop)
         return
-    with led(setting) as (executor, shared):
+    with led(queue.setting) as (executor, shared):
         if executor:
             queue.setting = shared
             work(queue, executor, display, stop)

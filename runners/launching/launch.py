@@ -4,7 +4,6 @@
 """
 
 import os
-import shlex
 import shutil
 from collections import Counter
 from contextlib import ExitStack
@@ -14,7 +13,7 @@ from pathlib import Path
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.schema import Grid
 from vitinit.benchmark.records.record import SkipRecord
-from vitinit.benchmark.records.store import LOCAL, Store
+from vitinit.benchmark.records.store import Store
 from vitinit.benchmark.spec import DatasetSpec
 from vitinit.benchmark.terminal import duration
 from vitinit.initializers import plugins
@@ -26,7 +25,7 @@ from vitinit.runners.launching.selection import choose
 from vitinit.runners.launching.view import Display, View, counts, details, look, on_folders, print_plan, run_seconds
 from vitinit.runners.launching.work import Executor, Queue, Tally, check_writable, in_order, led, run_locally, work
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import LaunchOptions, print_table
+from vitinit.runners.options import LaunchOptions, print_table, results_option
 from vitinit.runners.tracking.tracker import checked
 from vitinit.slurm import jobs as slurm_jobs
 from vitinit.slurm import profiles
@@ -48,7 +47,7 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
     """
     profile, slots, setting = _setting(grid, options, display, argv)
     executor: Executor | None = None
-    study = setting.root / setting.study
+    study = setting.study_folder
     if not (options.dry_run or options.trial):
         check_writable(study)
     try:
@@ -65,25 +64,28 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 stack.callback(lock.finish)
             view, todo = _todo(grid, options, display, setting, slots)
             failed_before = [cell.run_id for cell in view.cells("failed") if not options.retry_failed]
-            if options.trial:
-                return try_out(todo) if todo.cells else _finish(view, todo, None, failed_before, display)
             if options.dry_run:
                 print_plan(view)
             else:
-                _begin(grid, view, setting, failed_before, display)
+                _begin(grid, view, setting, failed_before, display, options.trial)
             if profile:
                 from vitinit.runners.launching.cluster import hand_out
 
                 executor = hand_out(view, todo, options, display, profile)
                 stack.close()
-            return Tally() if options.dry_run else _finish(view, todo, executor, failed_before, display)
+            if options.dry_run:
+                return Tally()
+            if options.trial and todo.cells:
+                return try_out(todo)
+            return _finish(view, todo, executor, failed_before, display)
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
     except KeyboardInterrupt as interrupt:
         message = str(interrupt) or "stopped; jobs that were being handed over are cancelled"
-        if not profile:
-            message = f"stopped; finished runs are recorded in {study}. "
-            message += "The same command resumes the others from their checkpoints."
+        if options.trial:
+            message = "stopped; --try records nothing"
+        elif not profile:
+            message = f"stopped; finished runs are recorded in {study}. The same command resumes the others"
         raise KeyboardInterrupt(message) from None
 
 
@@ -96,13 +98,12 @@ def _finish(view: View, todo: Queue, executor: Executor | None, failed_before: l
         stopped = f", {tally.stopped} stopped (the same command resumes them)" if tally.stopped else ""
         display.say(f"{count(tally.finished, 'run')} finished, {len(tally.failures)} failed{stopped}{elsewhere}")
     tally.failures += failed_before
-    results = "" if setting.root == LOCAL.absolute() else f" --results {shlex.quote(str(setting.root))}"
     if not todo.cells:
         display.say(f"nothing to do: {counts(view)}")
         if view.contents.done:
-            display.say(f"next: vitinit tables --study {setting.study}{results}", whole=True)
+            display.say(f"next: vitinit tables --study {setting.study}{results_option(setting.root)}", whole=True)
     if tally.failures:
-        display.say(f"see: vitinit show {tally.failures[0]}{results}: the traceback", whole=True)
+        display.say(f"see: vitinit show {tally.failures[0]}{results_option(setting.root)}: the traceback", whole=True)
     return tally
 
 
@@ -116,7 +117,7 @@ def _setting(
     """
     executor = "local" if options.trial else options.executor
     if several() and executor != "inline":
-        raise VitinitError(f"--executor {executor}: under torchrun (WORLD_SIZE is set) it must be inline")
+        raise VitinitError("under torchrun (WORLD_SIZE is set) write --executor inline, and no --try")
     if executor == "auto":
         reachable = shutil.which("sbatch") and slurm_jobs.current() is None  # in a job, runs are carried out there
         executor = "slurm" if reachable and slurm_jobs.available() else "local"
@@ -155,6 +156,11 @@ def _setting(
         at_once = min((runs_at_once(cell.spec, *room) for cell in grid.cells), default=1)
         display.say(f"{count(at_once, 'run')} at once on each GPU; --workers N changes it")
         workers = gpus * at_once
+    measures = tuple(plugins.pinned(name, Path.cwd()) for name in options.measures or ())
+    for name in measures:
+        from vitinit.runners.probes.quantities import load_measure
+
+        load_measure(name)
     threads = {**os.environ, **variables}.get("OMP_NUM_THREADS", "").lstrip("0")
     return (
         job,
@@ -178,8 +184,8 @@ def _setting(
             keep_weights=options.keep_weights,
             probes=options.probes,
             keep_maps=options.keep_maps,
-            track=checked(options.track) if options.track else (),
-            measures=tuple(plugins.pinned(name, Path.cwd()) for name in options.measures or ()),
+            track=checked(options.track or ()),
+            measures=measures,
             sharing=-(-workers // max(1, gpus)),
         ),
     )
@@ -207,7 +213,8 @@ def resolve_device(device: str, profile: profiles.Profile | None) -> str:
 def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting, slots: int) -> tuple[View, Queue]:
     """Return what is seen and what is to be carried out.
 
-    But for a dry run, missing data are fetched first. Runs of other launchers are in the work: they may come free.
+    But for a dry run or a trial, missing data are fetched first. Runs of other launchers are in the work: they may
+    come free.
     """
 
     def fetched(dataset: DatasetSpec) -> str | None:
@@ -222,7 +229,7 @@ def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting
             display.say(str(error), "yellow")
         return datasets.unavailable(dataset, setting.data_dir)
 
-    missing = None if options.dry_run else fetched
+    missing = None if options.dry_run or options.trial else fetched
     view = look(choose(grid, options.only), Store(options.results), options.data_dir, missing)
     for cell in view.cells("live"):
         owner = view.owners[cell.run_id]
@@ -241,19 +248,22 @@ def _todo(grid: Grid, options: LaunchOptions, display: Display, setting: Setting
     return view, Queue(in_order(cells, seconds), setting, slots, seconds)
 
 
-def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], display: Display) -> None:
-    """Say what there is to do; record which runs do not fit, and no longer those that do."""
-    study, store = setting.study, Store(setting.root)
+def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], display: Display, trial: bool) -> None:
+    """Say what there is to do; but for a trial, record which runs do not fit, and no longer those that do."""
+    study, store = setting.study, setting.store
     display.say(grid.title)
-    display.say(f"{counts(view)}; records in {setting.root / study}")
+    display.say(counts(view) if trial else f"{counts(view)}; records in {setting.study_folder}")
     for line in (*details(view), *on_folders(view)):
         display.say(line, "yellow")
     if failed_before:
         display.say(f"{count(len(failed_before), 'run')} failed before; --retry-failed runs them again")
+    if trial:
+        return
     for cell, state, reason in view.planned:
-        run_id, spec = cell.run_id, cell.spec
+        run_id = cell.run_id
         if state == "skip" and cell.misfit:
-            store.write(SkipRecord(run_id=run_id, study=study, row=cell.row, spec=spec, written=now(), reason=reason))
+            skipped = SkipRecord(run_id=run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
+            store.write(skipped)
         elif run_id in view.contents.skipped:
             store.remove(study, run_id, "skipped")
     store.write_layout(study, grid.layout)
@@ -264,16 +274,19 @@ def try_out(todo: Queue) -> Tally:
     from vitinit.runners.one_run.carry_out import measured_seconds
 
     runs = Counter(cell.place for cell in todo.cells)
-    rows, total, tally = [], 0.0, Tally()
+    rows, times, tally = [], [0.0], Tally()
     for place, number in runs.items():
         cell = next(cell for cell in todo.cells if cell.place == place)
         try:
             seconds = measured_seconds(cell, todo.setting)
-            total += number * seconds
+            times += [seconds] * number
             rows.append((*place, f"about {duration(seconds)}"))
         except Exception as error:  # of anyone's model or method
             tally.failures.append(cell.run_id)
             rows.append((*place, f"fails, {type(error).__name__}: {located(error)}"))
     print_table(("row", "dataset", "each run"), rows)
-    print(f"{count(len(todo.cells), 'run')}, {todo.slots} at once: about {duration(total / todo.slots)}")
+    print(
+        f"{count(len(todo.cells), 'run')}, {todo.slots} at once: "
+        f"about {duration(max(*times, sum(times) / todo.slots))}"  # at least that of the longest
+    )
     return tally

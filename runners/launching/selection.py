@@ -34,15 +34,15 @@ def choose(grid: Grid, only: list[str] | None) -> Grid:
     chosen = grid.cells
     for condition in only or ():
         key, _, pattern = condition.partition("=")
-        if grid.cells and not any(matches(cell, condition) for cell in grid.cells):
+        if not any(matches(cell, condition) for cell in grid.cells):
             fields = [_values(cell) for cell in grid.cells]
             if known := {values[key] for values in fields if key in values}:
                 message = plain(str(unknown_name(key, pattern, known)), 500)
                 raise VitinitError(f"--only: no run of grid {grid.name!r} matches: {message}")
             raise unknown_name("key of --only", key, {short(name) for values in fields for name in values})
         chosen = [cell for cell in chosen if matches(cell, condition)]
-    if grid.cells and not chosen:
-        raise VitinitError(f"--only {' --only '.join(only or ())}: no run of grid {grid.name!r} matches all of them")
+    if only and not chosen:
+        raise VitinitError(f"--only {' --only '.join(only)}: no run of grid {grid.name!r} matches all of them")
     return replace(grid, cells=chosen)
 
 
@@ -59,9 +59,10 @@ def matches(cell: Cell, condition: str) -> bool:
     if key == "dataset":  # in a grid's words too, and at any size
         label = cell.spec.dataset.label.lower()
         names += [label, label.partition("[")[0], value.partition(" (")[0]]
+    if key == "id" and pattern:  # its first digits are enough
+        pattern += "*"
     with suppress(ValueError):
-        if key != "id":
-            return float(value) == float(pattern)
+        return float(value) == float(pattern)
     plain_brackets = pattern.replace("[", "[[]")  # such as those of "cifar10[5000]"
     return any(fnmatch.fnmatchcase(name, text) for name in names for text in (pattern, plain_brackets))
 

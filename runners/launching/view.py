@@ -11,7 +11,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import mean
@@ -31,7 +30,7 @@ from vitinit.benchmark.spec import DatasetSpec, RunSpec
 from vitinit.benchmark.terminal import Terminal, duration
 from vitinit.initializers.errors import VitinitError, count, os_errors, plain, printable
 from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
-from vitinit.runners.basics.setting import Unfinished
+from vitinit.runners.basics.setting import End, Unfinished
 from vitinit.runners.one_run import claims
 from vitinit.runners.options import console, print_table
 from vitinit.slurm import jobs as cluster
@@ -45,12 +44,11 @@ def job_name(submission: Path) -> str:
     return f"{submission.parents[1].name}-{submission.name[-6:]}"
 
 
-@dataclass(frozen=True)
-class Jobs:
+class Jobs(NamedTuple):
     """Submissions of a study, oldest first by the name of their jobs, and what the cluster says of these now."""
 
     submissions: dict[str, Path]
-    alive: dict[str, cluster.Queued] = field(default_factory=dict)
+    alive: dict[str, cluster.Queued]
     """Jobs that wait or run, by id."""
     silence: str = ""
     """Reason why the cluster gave no answer; empty where it answered."""
@@ -85,7 +83,7 @@ def jobs_of(study: Path) -> Jobs:
     try:
         return Jobs(submissions, cluster.queued(submissions))
     except cluster.SlurmError as error:
-        return Jobs(submissions, silence=str(error))
+        return Jobs(submissions, {}, str(error))
 
 
 State = Literal["done", "live", "failed", "skip", "to do"]
@@ -101,8 +99,7 @@ class Planned(NamedTuple):
     """Worker that carries it out, cause of a skip or failure, or the checkpoint to resume from."""
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """The runs of a grid as they stand."""
 
     grid: Grid
@@ -261,7 +258,7 @@ def details(view: View) -> list[str]:
 def workers(view: View) -> list[str]:
     """Lines on jobs of a cluster: how many wait and run; or, where runs are left without any, where their logs are."""
     jobs = view.jobs
-    if jobs.silence:
+    if jobs.silence and view.cells("to do", "live"):
         return [f"whether jobs wait or run is not known: {jobs.silence}"]
     states = Counter(
         f"{job.state.lower()} {f'on {job.nodes}' if job.nodes else f'({job.reason})'}" for job in jobs.alive.values()
@@ -399,7 +396,7 @@ class Display:
             self._share[run_id] = event.epoch / event.epochs
             self._update(f"{self._cells[run_id].describe()}: {event.describe()}")
 
-    def end(self, outcome: RunRecord | FailureRecord | Unfinished) -> None:
+    def end(self, outcome: End) -> None:
         """A run is recorded, or has ended here without a record."""
         run_id = outcome.run_id
         if isinstance(outcome, FailureRecord):

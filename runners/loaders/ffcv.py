@@ -29,8 +29,6 @@ from vitinit.initializers.errors import VitinitError, plain
 from vitinit.initializers.streams import derive
 from vitinit.runners.loaders.base import Loader, SplitName
 
-POLL_S = 0.2
-
 
 class FfcvLoader(Loader):
     """A loader of images that were written into one file (`vitinit data prepare`) and are read with FFCV.
@@ -53,13 +51,14 @@ class FfcvLoader(Loader):
         assert file
         first = 0 if split == "train" else len(data.train.labels)
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
-        decoder: tuple[Any, ...] = ("pixels",)
+        size = (self.image_size, self.image_size)
+        decoder: tuple[Any, ...] = (SimpleRGBImageDecoder,)
         if data.jpegs and recipe.crop_scale and epoch is not None:
-            decoder = "random", self.image_size, recipe.crop_scale, recipe.crop_ratio
+            decoder = SeededCrop, size, recipe.crop_scale, recipe.crop_ratio
             seeds = [derive(self.seed, "augment", epoch, number) % 2**32 for number in numbers.tolist()]
             numbers |= np.array(seeds, np.uint64) << np.uint64(32)
         elif data.jpegs:
-            decoder = "centre", self.image_size, recipe.crop_pct
+            decoder = CenterCropRGBImageDecoder, size, recipe.crop_pct
         # The file is mapped into memory: one that is cut short while it is read ends the process, and its launcher
         # records that.
         try:
@@ -101,15 +100,8 @@ class SeededCrop(RandomResizedCropRGBImageDecoder):
         return decode
 
 
-DECODERS: dict[str, Callable[..., Operation]] = {
-    "pixels": SimpleRGBImageDecoder,
-    "centre": lambda size, share: CenterCropRGBImageDecoder((size, size), share),
-    "random": lambda size, scale, ratio: SeededCrop((size, size), scale, ratio),
-}
-
-
 @lru_cache(maxsize=4)
-def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
+def opened(file: Path, decoder: type[Operation], *parameters: Any) -> Ffcv:
     """FFCV's loader of a file, for all runs of this process: it compiles itself, which takes more than a second."""
     import numba
 
@@ -118,11 +110,13 @@ def opened(file: Path, decoder: str, *parameters: Any) -> Ffcv:
             str(file),
             batch_size=1,  # set anew for every iteration
             # numba takes no more threads than it began with
-            num_workers=1 if decoder == "pixels" else min(torch.get_num_threads(), numba.get_num_threads()),
+            num_workers=1
+            if decoder is SimpleRGBImageDecoder
+            else min(torch.get_num_threads(), numba.get_num_threads()),
             os_cache=True,
             order=OrderOption.SEQUENTIAL,
             seed=0,  # else it draws one from numpy's global generator
-            pipelines={"image": [DECODERS[decoder](*parameters)]},
+            pipelines={"image": [decoder(*parameters)]},
             drop_last=False,
         )
 
@@ -162,7 +156,7 @@ class Reading(EpochIterator):
         """The next batch, uint8, B x 3 x S x S; there must be one."""
         while True:
             try:
-                _, images_BHWC = self.output_queue.get(timeout=POLL_S)
+                _, images_BHWC = self.output_queue.get(timeout=0.2)
             except Empty:
                 if self.failure:
                     why = f"{type(self.failure).__name__}: {plain(str(self.failure), 200)}"

@@ -1,17 +1,15 @@
 """Whole studies as a user runs them: options in the record, missing datasets, the terminal."""
 
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import yaml
 
 from tests.benchmark.dataset_helpers import make_folder
 from tests.processes import ROOT
-from tests.runners.launching import test_rank
 from tests.runners.small_run import altered
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.grids.grid import load
@@ -91,19 +89,6 @@ def test_missing_datasets_are_downloaded_and_those_that_cannot_be_are_skipped(tm
     assert "vitinit data get stl10" in out
 
 
-def test_a_try_says_what_fails_and_how_long_the_rest_takes_and_writes_nothing(tmp_path, vitinit):
-    (tmp_path / "mine.py").write_text(
-        test_rank.MINE.replace("layer.value_DD.mul_(0.5)", "raise RuntimeError('not today')")
-    )
-    rows = TINY["rows"] | {"Mine": {"base": "trunc_normal", "method": "mine.py:Mine"}}
-    code, out, err = vitinit("run --try --device cpu", write(tmp_path / "tiny.yaml", TINY | {"rows": rows}))
-    assert code == 1, err
-    assert re.search(r"Mimetic +digits \(100 images\)  about \d", out), out
-    assert "fails, RuntimeError: not today (mine.py:" in out
-    assert re.search(r"3 runs, \d+ at once: about \d", out)
-    assert not Path("results").exists()
-
-
 def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "typer", None)
     for platform, said in (
@@ -132,14 +117,11 @@ def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark_and_a_minus_st
     assert "??? -Größe" in done.stdout.decode("latin-1")
 
 
-def test_output_that_nobody_reads_any_more_is_no_error(monkeypatch, capsys):
-    """As behind `| head`."""
-
-    def closed():
-        raise BrokenPipeError
-
+@pytest.mark.parametrize(("ended", "code"), [(BrokenPipeError, 1), (KeyboardInterrupt, 130)])
+def test_output_that_nobody_reads_any_more_and_ctrl_c_are_no_error(ended, code, monkeypatch, capsys):
+    """As behind `| head`, and while a command imports."""
     monkeypatch.setattr(os, "dup2", lambda *_: None)
-    assert (guarded(closed), capsys.readouterr().err) == (1, "")
+    assert (guarded(MagicMock(side_effect=ended)), capsys.readouterr().err) == (code, "")
 
 
 def test_a_line_is_folded_where_the_output_is_a_terminal_now(monkeypatch):

@@ -282,7 +282,7 @@ def test_workers_are_handed_over_with_a_copy_of_the_code_and_followed_to_their_e
     looks = Path("looks").read_text()
     ((name, logs),) = jobs_of(root / "smoke").submissions.items()
     logs = logs.absolute()
-    assert f"handed to SLURM: job 7; logs: {logs}\nsee: vitinit status smoke, vitinit slurm cancel smoke\n" in out, err
+    assert f"handed to SLURM: job 7; logs: {logs}\nsee: vitinit status smoke; vitinit slurm cancel smoke\n" in out, err
     assert "stopped, no job of it is left" in out
     assert (code, looks) == (1, "\n\n")
     (cell,) = (cell for cell in cells if cell.row == "Mimetic")
