@@ -55,11 +55,6 @@ class Contrast(Frozen):
         return self
 
     @property
-    def label(self) -> str:
-        """Its name, and its family where that is another than `main`."""
-        return self.name if self.family == "main" else f"{self.name} ({self.family})"
-
-    @property
     def pair(self) -> tuple[str, str] | None:
         """Rows of a plain difference, the first minus the second; None for any other contrast."""
         if sorted(self.weights.values()) != [-1.0, 1.0]:

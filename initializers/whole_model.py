@@ -148,11 +148,10 @@ def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
             rules[pattern] = "'position'"
         elif parameter.ndim > 1 and re.search("token|class|cls|query|latent|probe|prompt", named):
             rules[pattern] = "vitinit.adapters.Normal(0.02)"
-    cls = type(model)
+    cls, told = type(model), ", ".join(f"{pattern!r}: {rule}" for pattern, rule in rules.items())
     return (
         f"vitinit.adapters.register(vitinit.adapters.Adapter(name={cls.__name__!r}, "
-        f"models=('{cls.__module__}.{cls.__qualname__}',), "
-        f"parameters={{{', '.join(f'{pattern!r}: {rule}' for pattern, rule in rules.items())}}}))"
+        f"models=('{cls.__module__}.{cls.__qualname__}',), parameters={{{told}}}))"
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from vitinit.analysis.comparison import between, compare
+from vitinit.analysis.comparison import MAIN, between, compare
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import LOOKS, WIDTH, Panels, finish, palette, panels, present, with_seeds
 from vitinit.analysis.frame import Study
@@ -100,7 +100,11 @@ def differences(study: Study) -> dict[str, Panels]:
 
     A base, which is a row without a method, is compared with the first base.
     """
-    contrasts = {contrast.label: contrast for contrast in study.contrasts if not study.baseline}
+    contrasts = {
+        contrast.name + f" ({contrast.family})" * (contrast.family != MAIN): contrast
+        for contrast in study.contrasts
+        if not study.baseline
+    }
     title, data = "Comparisons that the grid names", differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
         title, data = _over_bases(study), differences_of(study, _to_bases(study))

@@ -12,11 +12,10 @@ from synthetic_records import done, several, write
 from vitinit.analysis import choose, report, standing
 from vitinit.analysis.curves import __main__ as curves
 from vitinit.analysis.figures import __main__ as figures
-from vitinit.analysis.figures.registry import FIGURES, Drawing, Drawings
+from vitinit.analysis.figures.registry import FIGURES, Drawing
 from vitinit.analysis.frame import LOCAL, REFERENCE
 from vitinit.analysis.tables import __main__ as tables
 from vitinit.analysis.tables.registry import TABLES, Kind
-from vitinit.initializers.errors import VitinitError
 
 
 def where():
@@ -48,16 +47,6 @@ def test_all_else_is_written_drawn_and_shown(tmp_path, monkeypatch, capsys):
     assert report.main([*arguments, str(tmp_path / "page")]) == 2
     assert re.fullmatch(f"error: table small_mine: {where()}; figure mine: {where()}\n", capsys.readouterr().err)
     assert "60.0" in (tmp_path / "page/small/report.html").read_text(encoding="utf-8")
-
-
-def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, monkeypatch):
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs/__init__.py").write_text("")
-    (tmp_path / "theirs/mine.py").write_text("import no_such_library\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    line = "theirs.mine cannot be imported: ModuleNotFoundError: No module named 'no_such_library'"
-    with pytest.raises(VitinitError, match=f"^{line}$"):
-        Drawings("figure", ("theirs",)).entries()
 
 
 # --- output ---

@@ -50,6 +50,9 @@ def test_each_column_has_a_head_of_its_own(tmp_path):
     assert load([tmp_path]).heads == ("CIFAR-10", {"cifar10[5000]": "5,000 images", "cifar10": "CIFAR-10"})
     write(tmp_path, done("Mimetic", dataset="CIFAR-10"))  # somebody's own
     assert len({*load([tmp_path]).heads[1].values()}) == 3
+    sizes = [done("Mimetic", dataset="Pets (v2), b", train_size=size, study="own") for size in (10, 20)]
+    assert load([write(tmp_path, *sizes)], "own").heads[0] == "Pets (v2), b"
+    assert [*load([tmp_path], "own").heads[1].values()] == ["10 images", "20 images"]
 
 
 def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):

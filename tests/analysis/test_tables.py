@@ -283,15 +283,15 @@ NASTY = r"a_b%#&{}~^\$ [x] |<>| ± −1 é 好 --study"
 
 
 def test_names_in_records_are_never_markup(tmp_path):
-    for text, latex in (
-        ("a_b%#&{}$", r"a\_b\%\#\&\{\}\$"),
-        ("~^\\", r"\textasciitilde{}\textasciicircum{}\textbackslash{}"),
-        ("±1 −2 × <|>", r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}"),
-        ("[5000]*", "{[}5000{]}{*}"),
-        ("a--b", "a-{}-b"),
-        ("é 好", "é {[}U+597D{]}"),
-        ("two\nlines\x1b[31m", "two lines?{[}31m"),
-    ):
+    for text, latex in {
+        "a_b%#&{}$": r"a\_b\%\#\&\{\}\$",
+        "~^\\": r"\textasciitilde{}\textasciicircum{}\textbackslash{}",
+        "±1 −2 × <|>": r"$\pm$1 $-$2 $\times$ \textless{}\textbar{}\textgreater{}",
+        "[5000]*": "{[}5000{]}{*}",
+        "a--b": "a-{}-b",
+        "é 好": "é {[}U+597D{]}",
+        "two\nlines\x1b[31m": "two lines?{[}31m",
+    }.items():
         assert escape_latex(text) == latex
     name = "<script>x</script> a|b *c* `d`"
     rows = (done("Mimetic", label=name), done("Trunc normal", label=NASTY), failed("Imp.-3", message="<b>&"))
