@@ -27,10 +27,10 @@ LOOK_S = 5.0
 
 def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, profile: Profile) -> Executor | None:
     """Hand workers to a cluster; return an executor that follows them, where that is asked for."""
-    live = view.cells("live")
+    live = {cell.run_id for cell in view.cells("live")}
     todo = replace(
         todo,
-        cells=tuple(cell for cell in todo.cells if cell not in live),
+        cells=tuple(cell for cell in todo.cells if cell.run_id not in live),
         limit_s=seconds(profile.time) - profile.signal_seconds,
     )
     setting = todo.setting

@@ -262,8 +262,9 @@ def _begin(grid: Grid, view: View, setting: Setting, failed_before: list[str], d
     for cell, state, reason in view.planned:
         run_id = cell.run_id
         if state == "skip" and cell.misfit:
-            skipped = SkipRecord(run_id=run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
-            store.write(skipped)
+            store.write(
+                SkipRecord(run_id=run_id, study=study, row=cell.row, spec=cell.spec, written=now(), reason=reason)
+            )
         elif run_id in view.contents.skipped:
             store.remove(study, run_id, "skipped")
     store.write_layout(study, grid.layout)
