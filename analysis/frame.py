@@ -48,7 +48,7 @@ class Study:
     def contrasts(self) -> list[Contrast]:
         """The comparisons that the grid names, but for rows that neither it nor a record has, as before a new name."""
         known = {*self.layout.runs.values(), *self.rows}
-        return [each for each in self.layout.contrasts if not self.layout.runs or known >= {*each.weights}]
+        return [contrast for contrast in self.layout.contrasts if not self.layout.runs or known >= {*contrast.weights}]
 
     @property
     def pairs(self) -> dict[str, tuple[str, str]]:

@@ -76,7 +76,7 @@ def apply_in_turn(
                 )
     if isinstance(aim, Tensor):
         aim = Aim(aim.expand(len(attention_layers(model)), *aim.shape))
-    if aim is not None and not isinstance(aim, Aim):
+    elif not isinstance(aim, Aim | None):
         raise VitinitError(
             f"{initializers[-1].described}: `apply` returns {brief(aim)}: return targets, an Aim or None"
         )
