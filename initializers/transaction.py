@@ -79,6 +79,16 @@ def fingerprints(model: nn.Module) -> dict[str, tuple[torch.Size, int]]:
     return {name: fingerprint(tensor) for name, tensor in named_tensors(model).items()}
 
 
+def detached(model: nn.Module) -> dict[int, Any]:
+    """Return a memo for `copy.deepcopy`, by which activations that modules keep are copied without their graph."""
+    return {
+        id(value): value.detach().clone()
+        for module in model.modules()
+        for value in vars(module).values()
+        if isinstance(value, Tensor) and value.grad_fn is not None
+    }
+
+
 @contextmanager
 def scratch(model: nn.Module) -> Iterator[Any]:
     """Yield a float32 copy to work on, apart from what somebody has set for this thread: autocast, inference mode.
@@ -92,12 +102,6 @@ def scratch(model: nn.Module) -> Iterator[Any]:
     refuse(model)
     if torch.get_default_dtype() != torch.float32:
         raise VitinitError("first torch.set_default_dtype(torch.float32): numbers are drawn in the default type")
-    detached = {
-        id(value): value.detach()
-        for module in model.modules()
-        for value in vars(module).values()
-        if isinstance(value, Tensor) and value.grad_fn is not None
-    }
     types = {"cpu", *(tensor.device.type for tensor in named_tensors(model).values())}
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
@@ -106,7 +110,7 @@ def scratch(model: nn.Module) -> Iterator[Any]:
         if torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
         try:
-            copied = copy.deepcopy(model, detached).float()
+            copied = copy.deepcopy(model, detached(model)).float()
         except Exception as error:  # of anyone's modules
             raise VitinitError(
                 f"{type(model).__name__} cannot be copied to work on: {plain(cause(error), 200)}"

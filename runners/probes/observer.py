@@ -18,11 +18,12 @@ from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.benchmark.records.store import AttentionMaps, maps_to_bytes
 from vitinit.initializers.attention import evaluated, token_grid
 from vitinit.initializers.diagnostics import measured, rounded
-from vitinit.initializers.errors import VitinitError, cause
-from vitinit.initializers.streams import stream
+from vitinit.initializers.errors import cause
+from vitinit.initializers.streams import seeded_python, stream
+from vitinit.initializers.transaction import detached
 from vitinit.runners.loaders.base import Loader
 from vitinit.runners.probes.quantities import RECEPTIVE_FIELD_IMAGES, Seen, blocks_of, patch_tokens, probes
-from vitinit.runners.training.train import autocast, fingerprint
+from vitinit.runners.training.train import autocast
 
 IMAGES = 32
 """Number of test images for probes: under 5 % of the time of an epoch of 1,400 images, the shortest there is."""
@@ -134,6 +135,8 @@ def measure(
 ) -> tuple[Probe | None, dict[str, list[str]]]:
     """Measure the attention of a model, which is left as it was; no random number is drawn.
 
+    Each probe of one's own works on copies, under a seed of its own.
+
     Args:
         model: with attention.
         images_BCHW: on its device.
@@ -142,12 +145,10 @@ def measure(
 
     Returns:
         What was measured, if anything, and the names of the probes that could not measure, by the reason.
-
-    Raises:
-        VitinitError: a probe of one's own changed weights or buffers.
     """
     began = time.perf_counter()
-    seen = Seen(model, *copy.deepcopy((images_BCHW, targets_LHNN)))
+    seen = Seen(model, images_BCHW, targets_LHNN)
+    gpus = [images_BCHW.device] if images_BCHW.is_cuda else []
     fields: dict[str, Any] = {
         "epoch": epoch,
         "images": len(images_BCHW),
@@ -155,13 +156,16 @@ def measure(
         "seconds": 0.0,
         "more": {},
     }
-    probe, weights, missing = None, "", dict[str, list[str]]()
+    probe, missing = None, dict[str, list[str]]()
     ours = {name: probe_of.__module__.startswith("vitinit.") for name, probe_of in probes().items()}
     for name in sorted(ours, key=ours.__getitem__, reverse=True):
-        if not (ours[name] or weights):
-            weights = fingerprint(model)
         try:
-            value = probes()[name](seen)
+            if ours[name]:
+                value = probes()[name](seen)
+            else:
+                with torch.random.fork_rng(gpus), seeded_python(0):
+                    torch.manual_seed(0)
+                    value = probes()[name](copy.deepcopy(seen, detached(model)))
             if value is not None:
                 values = {name: rounded(value)}
                 own = ours[name] and name in Probe.model_fields
@@ -169,11 +173,6 @@ def measure(
                 fields = probe.model_dump()
         except Exception as error:  # of anyone's model: this one is left out, and no other
             missing.setdefault(f"{type(model).__name__}: {cause(error)}", []).append(name)
-    if weights and weights != fingerprint(model):
-        raise VitinitError(
-            f"probe {', '.join(name for name in ours if not ours[name])}: the model is changed, and a probe leaves it "
-            "as it is: let it work on copy.deepcopy(seen.model)"
-        )
     return probe and probe.model_copy(update={"seconds": time.perf_counter() - began}), missing
 
 

@@ -20,7 +20,7 @@ from vitinit.initializers.plugins import Registry
 
 @dataclass(frozen=True)
 class Seen:
-    """Input of a probe, which leaves the model unchanged and draws no random number."""
+    """Input of a probe. One of your own has copies, and may change them: no number of the run depends on it."""
 
     model: nn.Module
     """With attention."""

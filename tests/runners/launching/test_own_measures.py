@@ -27,13 +27,22 @@ class Still(torch.optim.SGD):
         return None
 """
 MEASURES = """
+import random
+
 import torch
 from vitinit.plugins import Metric, Seen, Tracker
 
 
 def size(seen: Seen):
-    seen.images_BCHW.zero_()
-    return next(seen.model.parameters()).norm()[None]
+    tensors = [*seen.model.requires_grad_(False).parameters(), seen.images_BCHW, *seen.attention.maps]
+    sums = [float(values.abs().sum()) for values in tensors]
+    for values in tensors:
+        values.zero_()
+    return [*sums, float(torch.rand(1)), random.random()]
+
+
+def size_again(seen):
+    return size(seen)
 
 
 def seconds(seen):
@@ -42,10 +51,6 @@ def seconds(seen):
 
 def words(seen):
     return "none"
-
-
-def prunes(seen):
-    next(seen.model.parameters()).data.mul_(1.01)
 
 
 class Wrong(Metric):
@@ -101,7 +106,7 @@ def test_a_grid_and_a_run_take_them_from_files_and_they_change_no_number(vitinit
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     own = "--track mine.py:Lines --metric mine.py:Wrong --metric mine.py:Margin --probe mine.py:size "
-    own += "--probe mine.py:seconds --probe mine.py:words"
+    own += "--probe mine.py:size_again --probe mine.py:seconds --probe mine.py:words"
     command, numbers = "run own.yaml --executor inline --device cpu --results", []
     for folder, given in (("plain", ""), ("out", own)):
         code, printed, _ = vitinit(command, folder, given)
@@ -113,7 +118,8 @@ def test_a_grid_and_a_run_take_them_from_files_and_they_change_no_number(vitinit
     assert numbers[0] == numbers[1]
     assert "not measured: words: " in printed
     assert before["more"] == after["more"]
-    assert (len(before["more"]["size"]), before["more"]["seconds"]) == (1, [1.0])
+    assert before["more"]["size"] == before["more"]["size_again"]
+    assert before["more"]["seconds"] == [1.0]
     assert (tmp_path / "applied").exists()
     assert last["metrics"]["top1_margin"] == 120
     assert last["metrics"]["wrong"] == 100 - last["test_top1"]
@@ -121,14 +127,13 @@ def test_a_grid_and_a_run_take_them_from_files_and_they_change_no_number(vitinit
     code, printed, _ = vitinit("tables --study own --results out --metric mine.py:Wrong")
     assert code == 0, printed
     assert f"{last['metrics']['wrong']:.1f}" in printed
-    for name, value, more, says in (
-        ("percent", True, "", "metric 'top1_margin' gave {'top1_margin': 120.0}: in percent, or it"),
-        ("values", lambda *_: {"top1_margin": float("nan")}, "", "epoch 1: metrics.top1_margin: Input should be a fi"),
-        ("name", "margin", "", "metric 'margin' gave {'top1_margin': 120.0}: a name is its own"),
-        ("label", "", "--probe mine.py:prunes", "probe prunes, seconds, size, words: the model is changed"),
+    for name, value, says in (
+        ("percent", True, "metric 'top1_margin' gave {'top1_margin': 120.0}: in percent, or it"),
+        ("values", lambda *_: {"top1_margin": float("nan")}, "epoch 1: metrics.top1_margin: Input should be a fi"),
+        ("name", "margin", "metric 'margin' gave {'top1_margin': 120.0}: a name is its own"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(metrics.REGISTRY.known["top1_margin"], name, value)
-            code, printed, _ = vitinit(command, name, own, more)
+            code, printed, _ = vitinit(command, name, own)
         assert code == 1
         assert f"failed, VitinitError: {says}" in printed
