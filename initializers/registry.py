@@ -74,6 +74,8 @@ class Parameters(BaseModel):
     def _as_written(cls, given: Any, build: Callable[[Any], Any]) -> Any:
         """Refuse text for a number, and a boolean for a number or the other way round, which pydantic converts."""
         built = build(given)
+        if "name" in type(built).model_fields:  # it tells classes apart, and is dumped where others at defaults are not
+            built.model_fields_set.add("name")
         for name, value in dict(given).items():
             field = getattr(built, name)
             number, boolean = isinstance(field, int | float), isinstance(field, bool)

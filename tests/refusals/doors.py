@@ -93,7 +93,7 @@ def python(expression):
     import torch
     from torch import nn
 
-    import vitinit
+    import vitinit.initializers.methods.impulse_solvers
     from tests.initializers import zoo
 
     built = []
