@@ -36,7 +36,7 @@ FOLDERS = "VITINIT_METHODS"
 OWN_FILE = re.compile(r"(?P<path>.+\.py):(?P<attribute>\w+)(@(?P<digest>[0-9a-f]{16}))?", re.DOTALL)
 T = TypeVar("T")
 OF_OTHERS: set[str] = set()
-"""Names registered in this process by code that is not ours."""
+"""Names registered in this process by code that is not ours, and by no entry point: no other process knows them."""
 
 
 @contextmanager
@@ -148,7 +148,7 @@ class Registry(Generic[T]):
         for entry in importlib.metadata.entry_points(group=self.group):
             try:
                 with imported(f"entry point {entry.name!r} ({entry.value}) cannot be loaded"):
-                    self.load(entry.load(), entry.value)
+                    OF_OTHERS.discard(self.name(self.load(entry.load(), entry.value)))
             except BrokenFile as error:
                 warnings.warn(str(error), stacklevel=2)
 

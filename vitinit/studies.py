@@ -226,7 +226,7 @@ def run(
     from vitinit.runners.launching.launch import launch
     from vitinit.runners.launching.view import Display
 
-    grid = _written(path, {"title": title or name, **content})
+    grid = _written(path, {"title": title or name, **content}, chosen.executor == "inline")
     tally = launch(grid, chosen, Display(Terminal()), ["vitinit", "run", str(path), "--results", str(root)])
     if tally.exit_code:
         failed = count(len(tally.failures), "run")
@@ -278,11 +278,12 @@ def _plain(value: Any, files: bool = True) -> Any:
         ) from None
 
 
-def _written(path: Path, content: dict[str, Any]) -> Grid:
-    """Resolve a grid, and write it unless its file says the same already."""
+def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
+    """Resolve a grid, and write it unless its file says the same already; `here`: in this process it is carried out."""
     from vitinit.benchmark.files import yaml_text
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.grids.grid import resolve
+    from vitinit.initializers import plugins
 
     new = yaml_text.to_yaml(content)
     with os_errors(f"cannot write {path}"):
@@ -290,6 +291,10 @@ def _written(path: Path, content: dict[str, Any]) -> Grid:
         if before and yaml_text.mapping(before, path) != yaml_text.mapping(new, path):
             raise VitinitError(f"{path} is another grid: give another name, or remove it")
         grid = resolve(content, path)
+        named = [part for cell in grid.cells for part in (cell.spec.base, cell.spec.method) if part]
+        own = {name for part in named for name in part.names()} & plugins.OF_OTHERS
+        if own and not here:
+            raise VitinitError(f"initializer {min(own)!r} is known to this process alone: write 'file.py:CLASS'")
         path.parent.mkdir(parents=True, exist_ok=True)
         if before != new:  # rows may be in another order now
             write_atomically(path, new)

@@ -221,6 +221,7 @@ def test_a_dropped_file_an_entry_point_and_a_dotted_path_are_found(discovery, mo
         m = tiny()
         vitinit.initialize(m, name, scale=0.25)
         assert all(torch.equal(block.attn.proj.weight, 0.25 * torch.eye(48)) for block in m.blocks)
+    vitinit.run({"A": {"base": "zero", "method": "theirs"}}, "digits", results=discovery, dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -247,14 +248,17 @@ def test_a_broken_entry_point_is_one_line_that_names_it(discovery, source, value
         assert "mimetic" in registry.names(), "it is needed for nothing else"
 
 
-def test_a_class_may_be_registered_again_and_say_what_it_sets():
+def test_a_class_may_be_registered_again_and_a_run_of_another_process_does_not_know_it(tmp_path):
     assert registry.register(registry.get("impulse")).__qualname__ == "Impulse"
     assert vitinit.initialize(tiny(), type("Mine", (Mimetic,), {"apply": lambda *_: None})()).changes == (), (
         "an instance is of its own class"
     )
     given = {"name": "even_in_a_test", "touches": ("*",), "sets": get_args(WeightName), "apply": lambda *_: None}
     registry.register(type("Even", (Initializer,), given))
-    assert "even_in_a_test" in registry.names("method")
+    asked = {"A": {"base": "zero", "method": registry.get("even_in_a_test")()}}, "digits"
+    vitinit.run(*asked, results=tmp_path, executor="inline", dry_run=True)
+    with pytest.raises(vitinit.VitinitError, match="'even_in_a_test' is known to this process alone"):
+        vitinit.run(*asked, results=tmp_path, dry_run=True)
 
 
 # --- what code of somebody's does ------------------------------------------------------------------------------------
