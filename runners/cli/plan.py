@@ -50,6 +50,7 @@ from vitinit.runners.options import (
     option,
     print_table,
     results_option,
+    say,
 )
 from vitinit.slurm import jobs as slurm_jobs
 
@@ -66,10 +67,10 @@ def plan(
     view = look(choose(load_grid(grid, seeds, fixed), only), Store(results), data_dir)
     print_plan(view)
     if left := [cell for cell, state, _ in view.planned if state != "done" and not cell.misfit]:
-        console.print(
-            estimate(left, view.contents.done.values())
-            or f"vitinit run {shlex.join(sys.argv[2:])} --try measures how long they take, and says what will fail"
-        )
+        if told := estimate(left, view.contents.done.values()):
+            say(told)
+        elif view.cells("to do"):
+            say(f"vitinit run {shlex.join(sys.argv[2:])} --try measures how long they take, and says what will fail")
 
 
 def status(
@@ -97,7 +98,7 @@ def status(
         ]
         print_table(("row", "dataset", *states), rows, right=states)
         for line in details(view):
-            console.print(line)
+            say(line)
         if not watch or not (view.jobs.alive or view.cells("live") or (view.jobs.silence and view.cells("to do"))):
             return
         time.sleep(10)

@@ -54,8 +54,7 @@ def hand_out(view: View, todo: Queue, options: LaunchOptions, display: Display, 
             raise VitinitError(f"--add {number}: an array of this cluster has at most {most} jobs")
         submit_workers(todo, min(number, most), profile, display)
         display.say(
-            f"see: vitinit status {options.asked}; vitinit slurm cancel {setting.study}{results_option(setting.root)}",
-            whole=True,
+            f"see: vitinit status {options.asked}; vitinit slurm cancel {setting.study}{results_option(setting.root)}"
         )
     elif todo.cells:
         display.say("its jobs will carry out what is to do; --add N hands more over")

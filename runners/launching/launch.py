@@ -77,6 +77,9 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 return Tally()
             if options.trial and todo.cells:
                 return try_out(todo)
+            lacking = [reason for cell, state, reason in view.planned if state == "skip" and not cell.misfit]
+            if options.trial and lacking:
+                raise VitinitError(f"nothing to try: {lacking[0]}")
             return _finish(view, todo, executor, failed_before, display)
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None
@@ -101,9 +104,9 @@ def _finish(view: View, todo: Queue, executor: Executor | None, failed_before: l
     if not todo.cells:
         display.say(f"nothing to do: {counts(view)}")
         if view.contents.done:
-            display.say(f"next: vitinit tables --study {setting.study}{results_option(setting.root)}", whole=True)
+            display.say(f"next: vitinit tables --study {setting.study}{results_option(setting.root)}")
     if tally.failures:
-        display.say(f"see: vitinit show {tally.failures[0]}{results_option(setting.root)}: the traceback", whole=True)
+        display.say(f"see: vitinit show {tally.failures[0]}{results_option(setting.root)}: the traceback")
     return tally
 
 

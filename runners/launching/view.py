@@ -32,7 +32,7 @@ from vitinit.initializers.errors import VitinitError, count, os_errors, plain, p
 from vitinit.runners.basics.environment import cores, cpu_model, default_device, device_name, gpu_slots
 from vitinit.runners.basics.setting import End, Unfinished
 from vitinit.runners.one_run import claims
-from vitinit.runners.options import console, print_table
+from vitinit.runners.options import console, print_table, say
 from vitinit.slurm import jobs as cluster
 
 RUNS = "runs.json"
@@ -207,7 +207,7 @@ def print_plan(view: View) -> None:
             del texts[1]
     print_table(heads, rows, right=("seed", "epochs"))
     for line in (*details(view), *on_folders(view)):
-        console.print(line)
+        say(line)
 
 
 def counts(view: View) -> str:
@@ -369,13 +369,13 @@ class Display:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def say(self, text: str, style: str = "", whole: bool = False) -> None:
-        """Print a line, `whole` where it is not to be folded.
+    def say(self, text: str, style: str = "") -> None:
+        """Print a line, which is not folded: it may hold a command.
 
         That it cannot be written, as the disk is full or nobody reads, is no reason to end a run.
         """
         with suppress(OSError):
-            self.console.print(text, style=style, soft_wrap=whole)
+            self.console.print(text, style=style, soft_wrap=True)
 
     def begin(self, cells: Iterable[Cell]) -> None:
         """Announce all runs."""
