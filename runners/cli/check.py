@@ -1,7 +1,8 @@
 """The command `vitinit check`: is a model sound before it is trained?"""
 
-import inspect
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,6 +41,10 @@ def check(
 
     torch.manual_seed(0)
     report = check(_model(model, classes, image_size), image_size=image_size)
+    if classes not in (None, report.classes):
+        raise VitinitError(
+            f"MODEL {model!r} has {report.classes} classes, and takes no num_classes={classes}: leave --classes out"
+        )
     console.print(*str(report).splitlines(), sep="\n", soft_wrap=True)
     raise typer.Exit(0 if report.sound else 1)
 
@@ -56,23 +61,28 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
         if home == "timm":
             spec = TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size}))
             made: Any = spec.build(classes or 1000)
-            classes = None
         else:
             # a file may import what lies beside it
             sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
             made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
         if not isinstance(made, nn.Module) and callable(made):
-            takes = inspect.signature(made).parameters
-            arguments = {size: image_size for size in SIZES if image_size and size in takes}
-            if classes and ("num_classes" in takes or any(taken.kind is taken.VAR_KEYWORD for taken in takes.values())):
-                arguments["num_classes"], classes = classes, None
-            made = made(**arguments)
+            made = _called(made, {"num_classes": classes, **dict.fromkeys(SIZES, image_size)})
     except VitinitError:
         raise
     except (Exception, SystemExit) as error:  # code of anyone's may raise anything
         raise VitinitError(f"MODEL {named!r} cannot be made: {plain(cause(error), 300)}") from error
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
-    if classes:
-        raise VitinitError(f"MODEL {named!r} takes no num_classes: leave --classes out")
     return made
+
+
+def _called(make: Callable[..., Any], wanted: dict[str, int | None]) -> Any:
+    """Call a class or function with those of the arguments that it takes, which may stand behind its `**kwargs`."""
+    arguments = {name: value for name, value in wanted.items() if value}
+    while True:
+        try:
+            return make(**arguments)
+        except TypeError as error:
+            name = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+            if not name or not arguments.pop(name[1], None):
+                raise
