@@ -242,7 +242,7 @@ class WholeModel(Initializer):
             )
 
     def notes(self, model: nn.Module) -> list[str]:
-        """Name fixed positions, an unknown MLP or classifier, and how much of the model is in convolutions."""
+        """Name fixed positions, an unknown MLP, and how much of the model is in convolutions."""
         fixed = [
             name
             for name, (parameter, rule) in _rules(model).items()
@@ -254,8 +254,6 @@ class WholeModel(Initializer):
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
         if alone:
             remarks.append(f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other")
-        if hasattr(self, "head_std") and places(model) and not classifiers(model):
-            remarks.append("no classifier is known by a name such as head, classifier or fc: all Linears are set alike")
         return remarks + set_alike(model)
 
     @torch.no_grad()
@@ -306,21 +304,15 @@ class WholeModel(Initializer):
         """Set weights as the rows of one, matrix by matrix, then their biases likewise.
 
         An attribute or parameter `qkv` selects what is drawn as one matrix: each of W_q, W_k and W_v (`per_matrix`, the
-        default), each head of each (`per_head`), or all three together (`fused`). By `head_std` the classifier is a
-        trunc normal of this standard deviation, or 0, and not as `matrix` has it.
+        default), each head of each (`per_head`), or all three together (`fused`).
         """
         counts = {"per_matrix": place.matrices, "per_head": place.matrices * place.heads, "fused": 1}
         rows, count = [len(weight) for weight in weights], counts[getattr(self, "qkv", "per_matrix")]
-        drawn_OI, head_std = torch.empty(sum(rows), weights[0][0].numel()), getattr(self, "head_std", None)
+        drawn_OI = torch.empty(sum(rows), weights[0][0].numel())
         wholes = drawn_OI.split(rows) if count >= len(rows) else (drawn_OI,)
         for whole in wholes:
             for weight_OI in whole.unflatten(0, (count // len(wholes), -1)):
-                if place.role != "head" or head_std is None:
-                    self.matrix(weight_OI, place, generator)
-                elif head_std:
-                    draw_trunc_normal_(weight_OI, head_std, generator)
-                else:
-                    weight_OI.zero_()
+                self.matrix(weight_OI, place, generator)
         for weight, values in zip(weights, drawn_OI.split(rows), strict=True):
             weight.copy_(values.view(weight.shape))
         if any(bias is not None for bias in biases):

@@ -4,16 +4,18 @@ import math
 from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
     Convolution,
     Place,
     WholeModel,
+    classifiers,
     draw_normal_,
     draw_trunc_normal_,
     draw_uniform_,
+    places,
     pytorch_default_,
 )
 
@@ -22,11 +24,26 @@ CUT = 0.87962566103423978
 
 
 class Xavier(WholeModel):
-    """Weights are U(+-sqrt(6 / (inputs + outputs))), those of convolutions as of Linears."""
+    """Weights are U(+-sqrt(6 / (inputs + outputs))), those of convolutions as of Linears.
+
+    With `head_std` the classifier is a trunc normal of this standard deviation, or 0.
+    """
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
-        """Xavier uniform."""
-        draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
+        """Xavier uniform; the classifier by `head_std`."""
+        head_std = getattr(self, "head_std", None)
+        if place.role != "head" or head_std is None:
+            draw_uniform_(weight_OI, math.sqrt(6 / sum(weight_OI.shape)), generator)
+        elif head_std:
+            draw_trunc_normal_(weight_OI, head_std, generator)
+        else:
+            weight_OI.zero_()
+
+    def notes(self, model: nn.Module) -> list[str]:
+        """Name an unknown classifier, too."""
+        known = not hasattr(self, "head_std") or not places(model) or classifiers(model)
+        remark = "a classifier, if there is one, starts as any other Linear (none is called head, classifier or fc)"
+        return super().notes(model) + [remark] * (not known)
 
 
 @register
@@ -113,7 +130,7 @@ class TorchvisionVit(Xavier):
     mlp_bias_std = 1e-6
 
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
-        """Xavier uniform; W_proj as PyTorch has it."""
+        """As `Xavier`; W_proj as PyTorch has it."""
         if place.role == "proj":
             draw_uniform_(weight_OI, weight_OI.shape[1] ** -0.5, generator)
         else:

@@ -12,7 +12,7 @@ from timm.models.mlp_mixer import MixerBlock
 from torch import nn
 
 import vitinit
-from vitinit import adapters
+from vitinit import adapters, plugins
 from vitinit.adapters import linear
 
 UNKNOWN = "no adapter knows"
@@ -327,8 +327,24 @@ def test_a_base_says_what_started_at_zero_or_is_frozen_and_that_convolutions_are
     assert remark == "frozen weights (requires_grad is False) were set, too: blocks.0.mlp.fc1.weight"
     assert vitinit.initialize(nn.Sequential(nn.MultiheadAttention(48, 4)), base="mae").remarks == (
         "base mae: no MLP is known beside attention 0: its Linears are set as any other",
-        "base mae: no classifier is known by a name such as head, classifier or fc: all Linears are set alike",
+        "base mae: a classifier, if there is one, starts as any other Linear (none is called head, classifier or fc)",
     )
+
+
+class Sevens(plugins.WholeModel):
+    """Base with a field that ones of ours have, too."""
+
+    name = "sevens"
+    head_std: float = 0.5
+
+    def matrix(self, weight_OI, place, generator):
+        weight_OI.fill_(7)
+
+
+def test_a_base_of_ones_own_sets_the_classifier_itself():
+    m = tiny()
+    vitinit.initialize(m, base=Sevens())
+    assert (m.head.weight == 7).all()
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():
