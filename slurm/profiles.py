@@ -41,12 +41,20 @@ class _Loader(yaml.BaseLoader):
 
 
 RESERVED = (
-    "partition account qos constraint nodes time ntasks-per-node cpus-per-task signal "
-    "mem mem-per-cpu mem-per-gpu gpus gpus-per-node gpus-per-task "
-    "array chdir clusters dependency error export export-file job-name ntasks no-requeue open-mode output quiet "
-    "test-only wait wrap"
+    "partition account qos constraint nodes time ntasks-per-node cpus-per-task signal mem mem-per-cpu mem-per-gpu gpus "
+    "gpus-per-node gpus-per-task array chdir dependency error job-name ntasks no-requeue open-mode output wrap"
 )
 """Options of sbatch that fields of a profile stand for, as `requeue: false`, or that submitting sets."""
+VARIABLES = "jobs need all variables of this shell; more go into environment"
+REFUSED = {
+    "clusters": "jobs of another cluster cannot be followed; submit from a machine of that cluster",
+    "export": VARIABLES,
+    "export-file": VARIABLES,
+    "quiet": "the id of a job is read from the answer of sbatch",
+    "test-only": "nothing would be submitted; vitinit run --dry-run shows the script",
+    "wait": "vitinit run --wait waits for the jobs",
+}
+"""Other options that are refused, with the reason; `export: ALL` is none."""
 
 
 def matching(pattern: str, advice: str) -> AfterValidator:
@@ -111,18 +119,18 @@ class Profile(BaseModel):
     @field_validator("sbatch")
     @classmethod
     def _only_other_options(cls, options: dict[str, str]) -> dict[str, str]:
-        options = {
-            key: text.lower() if text.lower() in ("true", "false") else text
-            for key, text in options.items()
-            if text not in BLANK
-        }
+        options = {key: text.lower() if text.lower() in ("true", "false") else text for key, text in options.items()}
         if options.get("requeue", "true") not in ("true", "false"):
             raise ValueError(f"requeue: {options['requeue']}: write true or false")
-        for option in options:
+        for option, text in options.items():
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
-            if option in RESERVED.split() or (option == "gres" and "gpu" in options[option].lower()):
+            if text in BLANK:
+                raise ValueError(f"{option!r} is blank: write true, or leave it out")
+            if option in RESERVED.split() or (option == "gres" and "gpu" in text.lower()):
                 raise ValueError(f"{option!r} is not for here: a field of the profile, or submitting, sets it")
+            if option in REFUSED and (option, text) != ("export", "ALL"):
+                raise ValueError(f"{option!r} is not for here: {REFUSED[option]}")
         return options
 
     @model_validator(mode="after")
