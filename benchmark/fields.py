@@ -46,10 +46,18 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
 
 def once(values: list[Any], noun: str) -> list[Any]:
     """Refuse duplicates: each would be counted once."""
-    for value, times in Counter(map(repr, values)).most_common(1):
+    for key, times in Counter(map(_comparable, values)).most_common(1):
         if times > 1:
-            raise ValueError(f"{noun} {value} is there {times} times")
+            value = next(value for value in values if _comparable(value) == key)
+            raise ValueError(f"{noun} {value!r} is there {times} times")
     return values
+
+
+def _comparable(value: Any) -> Any:
+    """Return what can be hashed, and is equal where values are: 1 and 1.0, mappings in another order."""
+    if isinstance(value, dict):
+        return frozenset((name, _comparable(item)) for name, item in value.items())
+    return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
