@@ -44,6 +44,10 @@ def tables(asked: str | Iterable[str] | None, *roots: Path) -> tuple[list[Row], 
         if study not in known:
             raise unknown_name("study", study, known)
         contents = store.read(study)
+        try:
+            contents.relabel(store.layout(study))
+        except VitinitError as error:
+            contents.problems.append(str(error))
         unread += contents.problems
         for outcomes in (contents.done, contents.failed, contents.skipped):
             runs += map(_row, outcomes.values())

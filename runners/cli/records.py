@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from vitinit.benchmark.records.record import FailureRecord, Outcome, RunRecord
-from vitinit.benchmark.records.store import LOCAL, REFERENCE, STATUSES, Layout, Store, check_maps
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, STATUSES, Layout, Store, at_seed_0, check_maps
 from vitinit.benchmark.settings import column_names
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, plain
 from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, console, results_option, say
@@ -96,6 +96,8 @@ def check_trusted(record: RunRecord, trust: bool, how: str = "--yes") -> None:
 def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
     """Print one record: what was run, its accuracy, where it ran, and the command that repeats it."""
     (path, record), *others = find(run_id, results)  # several studies may share a run
+    runs = Store(path.parents[1]).layout(record.study).runs
+    record = record.model_copy(update={"row": runs.get(at_seed_0(record.spec), record.row)})
     content = record.model_dump(mode="json", exclude=set(LONG.split()))
     lines = [f"also recorded as {other.status}: {other_path}" for other_path, other in others]
     last: list[str] = []

@@ -20,6 +20,7 @@ from stored_records import WHOLE, failed, record, skipped
 
 from tests.analysis.synthetic_records import dense, history
 from vitinit.analysis.frame import load
+from vitinit.benchmark.records.export import tables
 from vitinit.benchmark.records.record import RunRecord, from_bytes, seal, to_bytes
 from vitinit.benchmark.records.store import AttentionMaps, Layout, Store, at_seed_0, kept_path, maps_to_bytes, read_maps
 from vitinit.benchmark.spec import DatasetSpec
@@ -90,11 +91,13 @@ def test_a_field_that_stands_twice_is_refused():
         from_bytes(seal(above + b"\n}"))
 
 
-def test_a_row_that_has_another_name_now_keeps_its_runs_and_the_comparisons_of_the_new_name_alone(study):
+def test_a_row_that_has_another_name_now_keeps_its_runs_and_the_comparisons_of_the_new_name_alone(study, vitinit):
     runs = {at_seed_0(record(1).spec): "New", "0" * 16: "Base"}
     Store(study.parent).write_layout("small", Layout(runs=runs, contrasts=[("New", "Base"), ("Old", "Base")]))
     loaded = load([study.parent], "small")
     assert (loaded.rows, [contrast.name for contrast in loaded.contrasts]) == (["New"], ["New − Base"])
+    assert {row["row"] for table in tables("small", study.parent)[:2] for row in table} == {"New"}
+    assert "\nrow: New\n" in vitinit(f"show {record(1).run_id} --results {study.parent}")[1]
 
 
 def test_a_record_of_masks_has_mean_iou_and_no_top1_and_what_does_not_fit_is_refused():
