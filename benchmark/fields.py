@@ -46,18 +46,14 @@ Name = Annotated[str, Field(max_length=80), AfterValidator(printable)]
 
 def once(values: list[Any], noun: str) -> list[Any]:
     """Refuse duplicates: each would be counted once."""
-    for key, times in Counter(map(_comparable, values)).most_common(1):
+    try:
+        counts = Counter(values).most_common(1)
+    except TypeError:  # lists or mappings
+        counts = [(value, values.count(value)) for value in values]
+    for value, times in counts:
         if times > 1:
-            value = next(value for value in values if _comparable(value) == key)
             raise ValueError(f"{noun} {value!r} is there {times} times")
     return values
-
-
-def _comparable(value: Any) -> Any:
-    """Return what can be hashed, and is equal where values are: 1 and 1.0, mappings in another order."""
-    if isinstance(value, dict):
-        return frozenset((name, _comparable(item)) for name, item in value.items())
-    return tuple(map(_comparable, value)) if isinstance(value, list | tuple) else value
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:

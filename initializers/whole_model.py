@@ -205,6 +205,8 @@ class WholeModel(Initializer):
     touches = ("*",)
     every_linear_alike: ClassVar[bool] = False
     """True where a Linear is drawn in one way, whatever it is for."""
+    own_head: ClassVar[bool] = False
+    """True where the classifier is drawn in a way of its own."""
     mlp_bias_std: ClassVar[float] = 0.0
     """Standard deviations, of a normal distribution; 0: the number 0."""
     class_token_std: ClassVar[float] = 0.0
@@ -242,7 +244,7 @@ class WholeModel(Initializer):
             )
 
     def notes(self, model: nn.Module) -> list[str]:
-        """Name fixed positions, an unknown MLP, and how much of the model is in convolutions."""
+        """Name fixed positions, an unknown MLP or classifier, and how much of the model is in convolutions."""
         fixed = [
             name
             for name, (parameter, rule) in _rules(model).items()
@@ -254,6 +256,10 @@ class WholeModel(Initializer):
             remarks.append(f"fixed positions (requires_grad is False) are left as they are: {', '.join(fixed)}")
         if alone:
             remarks.append(f"no MLP is known beside attention {', '.join(alone)}: its Linears are set as any other")
+        if self.own_head and places(model) and not classifiers(model):
+            remarks.append(
+                "a classifier, if there is one, starts as any other Linear (none is called head, classifier or fc)"
+            )
         return remarks + set_alike(model)
 
     @torch.no_grad()

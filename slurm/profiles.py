@@ -40,21 +40,8 @@ class _Loader(yaml.BaseLoader):
         return node
 
 
-RESERVED = (
-    "partition account qos constraint nodes time ntasks-per-node cpus-per-task signal mem mem-per-cpu mem-per-gpu gpus "
-    "gpus-per-node gpus-per-task array chdir dependency error job-name ntasks no-requeue open-mode output wrap"
-)
-"""Options of sbatch that fields of a profile stand for, as `requeue: false`, or that submitting sets."""
-VARIABLES = "jobs need all variables of this shell; more go into environment"
-REFUSED = {
-    "clusters": "jobs of another cluster cannot be followed; submit from a machine of that cluster",
-    "export": VARIABLES,
-    "export-file": VARIABLES,
-    "quiet": "the id of a job is read from the answer of sbatch",
-    "test-only": "nothing would be submitted; vitinit run --dry-run shows the script",
-    "wait": "vitinit run --wait waits for the jobs",
-}
-"""Other options that are refused, with the reason; `export: ALL` is none."""
+REFUSED: dict[str, str] = yaml.safe_load(Path(__file__).with_name("refused.yaml").read_bytes())
+"""Options of sbatch that are not for `sbatch`, with the reason; `export: ALL` and a `gres` without a GPU are."""
 
 
 def matching(pattern: str, advice: str) -> AfterValidator:
@@ -127,9 +114,11 @@ class Profile(BaseModel):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
             if text in BLANK:
                 raise ValueError(f"{option!r} is blank: write true, or leave it out")
-            if option in RESERVED.split() or (option == "gres" and "gpu" in text.lower()):
-                raise ValueError(f"{option!r} is not for here: a field of the profile, or submitting, sets it")
-            if option in REFUSED and (option, text) != ("export", "ALL"):
+            if (
+                option in REFUSED
+                and (option, text) != ("export", "ALL")
+                and ("gpu" in text.lower() or option != "gres")
+            ):
                 raise ValueError(f"{option!r} is not for here: {REFUSED[option]}")
         return options
 

@@ -19,6 +19,7 @@ from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
 from vitinit.benchmark.records.store import LOCAL, REFERENCE
+from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, unknown_name
 
 if TYPE_CHECKING:
@@ -253,8 +254,6 @@ def _plain(value: Any, files: bool = True) -> Any:
 
     Without `files` a text is a text: a row may be called after a file.
     """
-    from vitinit.initializers import plugins
-
     if isinstance(value, BaseModel):
         from vitinit.initializers.registry import REGISTRY
 
@@ -283,7 +282,6 @@ def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
     from vitinit.benchmark.files import yaml_text
     from vitinit.benchmark.files.atomic import write_atomically
     from vitinit.benchmark.grids.grid import resolve
-    from vitinit.initializers import plugins
 
     new = yaml_text.to_yaml(content)
     with os_errors(f"cannot write {path}"):
@@ -292,8 +290,7 @@ def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
             raise VitinitError(f"{path} is another grid: give another name, or remove it")
         grid = resolve(content, path)
         named = [part for cell in grid.cells for part in (cell.spec.base, cell.spec.method) if part]
-        own = {name for part in named for name in part.names()} & plugins.OF_OTHERS
-        if own and not here:
+        if not here and (own := {name for part in named for name in part.names()} & plugins.OF_OTHERS):
             raise VitinitError(f"initializer {min(own)!r} is known to this process alone: write 'file.py:CLASS'")
         path.parent.mkdir(parents=True, exist_ok=True)
         if before != new:  # rows may be in another order now

@@ -4,18 +4,16 @@ import math
 from typing import ClassVar, Literal
 
 from pydantic import PositiveFloat
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor
 
 from vitinit.initializers.registry import register
 from vitinit.initializers.whole_model import (
     Convolution,
     Place,
     WholeModel,
-    classifiers,
     draw_normal_,
     draw_trunc_normal_,
     draw_uniform_,
-    places,
     pytorch_default_,
 )
 
@@ -38,12 +36,6 @@ class Xavier(WholeModel):
             draw_trunc_normal_(weight_OI, head_std, generator)
         else:
             weight_OI.zero_()
-
-    def notes(self, model: nn.Module) -> list[str]:
-        """Name an unknown classifier, too."""
-        known = not hasattr(self, "head_std") or not places(model) or classifiers(model)
-        remark = "a classifier, if there is one, starts as any other Linear (none is called head, classifier or fc)"
-        return super().notes(model) + [remark] * (not known)
 
 
 @register
@@ -75,6 +67,7 @@ class Mae(Xavier):
     name = "mae"
     qkv: ClassVar = "fused"
     class_token_std = 0.02
+    own_head = True
 
     head_std: PositiveFloat = 2e-5
 
@@ -97,6 +90,7 @@ class JaxVit(Xavier):
     """
 
     name = "jax_vit"
+    own_head = True
     head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 
@@ -126,6 +120,7 @@ class TorchvisionVit(Xavier):
 
     name = "torchvision_vit"
     qkv: ClassVar = "fused"
+    own_head = True
     head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 

@@ -1,15 +1,15 @@
 """The command `vitinit check`: is a model sound before it is trained?"""
 
-import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitinit.initializers import plugins
-from vitinit.initializers.errors import VitinitError, cause, plain
+from vitinit.initializers.errors import VitinitError
 from vitinit.runners.options import console
 
 if TYPE_CHECKING:
@@ -52,37 +52,36 @@ def check(
 def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Module":
     from torch import nn
 
+    from vitinit.benchmark.fields import parsed
     from vitinit.benchmark.models.named import SIZES, PythonModel, TimmModel
 
     home, _, name = named.rpartition(":")
     if not home or not name:
         raise VitinitError(f"MODEL {named!r}: write timm:NAME, package.module:make_model or path/to/file.py:make_model")
-    try:
-        if home == "timm":
-            spec = TimmModel.model_validate(TimmModel.of_grid({"timm": name, "img_size": image_size}))
-            made: Any = spec.build(classes or 1000)
-        else:
-            # a file may import what lies beside it
-            sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
-            made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
-        if not isinstance(made, nn.Module) and callable(made):
-            made = _called(made, {"num_classes": classes, **dict.fromkeys(SIZES, image_size)})
-    except VitinitError:
-        raise
-    except (Exception, SystemExit) as error:  # code of anyone's may raise anything
-        raise VitinitError(f"MODEL {named!r} cannot be made: {plain(cause(error), 300)}") from error
+    arguments: dict[str, int] = {}
+    if home == "timm":
+        spec = parsed(TimmModel, TimmModel.of_grid({"timm": name, "img_size": image_size}), f"MODEL {named!r}")
+        made: Any = partial(spec.build, classes or 1000)
+    else:
+        # a file may import what lies beside it
+        sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
+        made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
+        wanted = {"num_classes": classes, **dict.fromkeys(SIZES, image_size)}
+        arguments = {name: value for name, value in wanted.items() if value}
+    if not isinstance(made, nn.Module) and callable(made):
+        with plugins.imported(f"MODEL {named!r} cannot be made", VitinitError):
+            made = _called(made, arguments)
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
     return made
 
 
-def _called(make: Callable[..., Any], wanted: dict[str, int | None]) -> Any:
+def _called(make: Callable[..., Any], arguments: dict[str, int]) -> Any:
     """Call a class or function with those of the arguments that it takes, which may stand behind its `**kwargs`."""
-    arguments = {name: value for name, value in wanted.items() if value}
-    while True:
-        try:
-            return make(**arguments)
-        except TypeError as error:
-            name = re.search(r"unexpected keyword argument '(\w+)'", str(error))
-            if not name or not arguments.pop(name[1], None):
-                raise
+    try:
+        return make(**arguments)
+    except TypeError as error:
+        fewer = {name: value for name, value in arguments.items() if f"keyword argument '{name}'" not in str(error)}
+        if fewer == arguments:
+            raise
+        return _called(make, fewer)

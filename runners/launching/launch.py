@@ -77,9 +77,9 @@ def launch(grid: Grid, options: LaunchOptions, display: Display, argv: list[str]
                 return Tally()
             if options.trial and todo.cells:
                 return try_out(todo)
-            lacking = [reason for cell, state, reason in view.planned if state == "skip" and not cell.misfit]
-            if options.trial and lacking:
-                raise VitinitError(f"nothing to try: {lacking[0]}")
+            for cell, state, reason in view.planned if options.trial else ():
+                if state == "skip" and not cell.misfit:
+                    raise VitinitError(f"nothing to try: {reason}")
             return _finish(view, todo, executor, failed_before, display)
     except claims.Taken as taken:
         raise VitinitError(f"another launcher is handing out this study: {taken}") from None

@@ -157,18 +157,18 @@ def measure(
         "more": {},
     }
     probe, missing = None, dict[str, list[str]]()
-    ours = {name: probe_of.__module__.startswith("vitinit.") for name, probe_of in probes().items()}
-    for name in sorted(ours, key=ours.__getitem__, reverse=True):
+    for name, measured_by in probes().items():
+        ours = measured_by.__module__.startswith("vitinit.")
         try:
-            if ours[name]:
-                value = probes()[name](seen)
+            if ours:
+                value = measured_by(seen)
             else:
                 with torch.random.fork_rng(gpus), seeded_python(0):
                     torch.manual_seed(0)
-                    value = probes()[name](copy.deepcopy(seen, detached(model)))
+                    value = measured_by(copy.deepcopy(seen, detached(model)))
             if value is not None:
                 values = {name: rounded(value)}
-                own = ours[name] and name in Probe.model_fields
+                own = ours and name in Probe.model_fields
                 probe = Probe.model_validate(fields | (values if own else {"more": fields["more"] | values}))
                 fields = probe.model_dump()
         except Exception as error:  # of anyone's model: this one is left out, and no other
