@@ -47,10 +47,7 @@ GridArgument = Annotated[
 ]
 RunIdArgument = Annotated[str, typer.Argument(metavar="RUN_ID", help="The run_id, or its first digits.")]
 SeedsOption = Annotated[str | None, option(WHAT, "In place of the grid's: 0-4 or 0,2,7.", metavar="LIST")]
-OnlyOption = Annotated[
-    list[str] | None,
-    option(WHAT, "By row, dataset, method, id or any field.", metavar="KEY=TEXT"),
-]
+OnlyOption = Annotated[list[str] | None, option(WHAT, "By row, dataset, method, id or any field.", metavar="KEY=TEXT")]
 SetOption = Annotated[list[str] | None, option(WHAT, "Another value: recipe.lr=1e-3.", "--set", metavar="FIELD=VALUE")]
 DataOption = Annotated[
     Path | None, option(WHERE, "Datasets. Default: data.", metavar="DIR", callback=folder, envvar="VITINIT_DATA")

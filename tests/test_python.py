@@ -24,7 +24,9 @@ from vitinit.runners.one_run.carry_out import carry_out
 from vitinit.runners.options import LaunchOptions
 from vitinit.studies import RunOptions
 
-MODEL = {"timm": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "embed_dim": 24, "depth": 1, "num_heads": 3}
+MODEL = yaml.safe_load(
+    "{timm: vit_tiny_patch16_224, img_size: 8, patch_size: 4, embed_dim: 24, depth: 1, num_heads: 3}"
+)
 RUNS = [spec(), spec(model=resolve_model(MODEL), seed=1, recipe=spec().recipe.model_copy(update={"ema": 0.9}))]
 
 

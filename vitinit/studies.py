@@ -347,11 +347,7 @@ class Run:
 
 
 def load(
-    run_id: str,
-    results: Path | str = LOCAL,
-    data_dir: Path | str | None = None,
-    trust: bool = False,
-    ema: bool = False,
+    run_id: str, results: Path | str = LOCAL, data_dir: Path | str | None = None, trust: bool = False, ema: bool = False
 ) -> Run:
     """Return a run that was recorded with `--keep-weights`: its trained model, spec and held-out images.
 

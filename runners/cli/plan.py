@@ -111,8 +111,7 @@ def run(
     dry_run: Annotated[bool, option(WHAT, "Show the plan and stop.", "--dry-run")] = False,
     trial: Annotated[bool, option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False,
     executor: Annotated[
-        ExecutorName,
-        option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME"),
+        ExecutorName, option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME")
     ] = "auto",
     device: Annotated[
         DeviceName, option(WHERE, "cpu or cuda. Default: cuda if there is one.", metavar="NAME")

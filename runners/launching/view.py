@@ -116,10 +116,7 @@ class View(NamedTuple):
 
 
 def look(
-    grid: Grid,
-    store: Store,
-    data_dir: Path | None,
-    missing: Callable[[DatasetSpec], str | None] | None = None,
+    grid: Grid, store: Store, data_dir: Path | None, missing: Callable[[DatasetSpec], str | None] | None = None
 ) -> View:
     """Return what each run of a grid needs; nothing is written.
 

@@ -43,13 +43,7 @@ class Observer:
         report: told, in one line, what cannot be measured.
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        probing: bool,
-        maps_at: tuple[int, ...],
-        report: Callable[[str], None],
-    ) -> None:
+    def __init__(self, loader: Loader, probing: bool, maps_at: tuple[int, ...], report: Callable[[str], None]) -> None:
         self.probing, self.maps_at, self.report = probing, maps_at, report
         self.probes: list[Probe] = []
         self.snapshots: dict[int, tuple[Tensor, Tensor]] = {}

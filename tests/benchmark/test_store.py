@@ -96,7 +96,7 @@ def test_a_row_that_has_another_name_now_keeps_its_runs_and_the_comparisons_of_t
     Store(study.parent).write_layout("small", Layout(runs=runs, contrasts=[("New", "Base"), ("Old", "Base")]))
     loaded = load([study.parent], "small")
     assert (loaded.rows, [contrast.name for contrast in loaded.contrasts]) == (["New"], ["New − Base"])
-    assert {row["row"] for table in tables("small", study.parent)[:2] for row in table} == {"New"}
+    assert {row["row"] for row in tables("small", study.parent)[0]} == {"New"}
     assert "\nrow: New\n" in vitinit(f"show {record(1).run_id} --results {study.parent}")[1]
 
 

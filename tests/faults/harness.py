@@ -32,7 +32,9 @@ thorough = pytest.mark.skipif(not ALL, reason="takes long: make test-faults")
 RUNS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_bytes())
 ROWS = RUNS["rows"]
 
-MOMENTS = {"any time": 150, "training": 14, "evaluation": 2, "checkpoint": 12, "record": 4, "claim": 5, "tidying": 5}
+MOMENTS = yaml.safe_load(
+    "{any time: 150, training: 14, evaluation: 2, checkpoint: 12, record: 4, claim: 5, tidying: 5}"
+)
 """When a kill strikes, and up to which count it is drawn: hundredths of a second, steps, batches, file operations."""
 
 FILES = {

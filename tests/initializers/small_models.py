@@ -95,8 +95,8 @@ def applied(m, name, seed=0, **params):
 
 def tiny(**more):
     """A ViT of timm, as a user makes it."""
-    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 3}
-    return importlib.import_module("timm.models").VisionTransformer(**{**sizes, **more})
+    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 3, "num_heads": 4, "num_classes": 3, **more}
+    return importlib.import_module("timm.models").VisionTransformer(**sizes)
 
 
 def refused(m, says, method=None, **asked):

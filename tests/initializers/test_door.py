@@ -128,11 +128,7 @@ def test_a_model_that_holds_one_will_do_and_one_that_holds_two_will_not():
     )
 
 
-SCALED = (
-    "timm ViT registers, layer scale",
-    "timm ResMLP",
-    "Hugging Face DINOv2",
-)
+SCALED = ("timm ViT registers, layer scale", "timm ResMLP", "Hugging Face DINOv2")
 
 
 @pytest.mark.parametrize("name", SCALED)
@@ -255,6 +251,7 @@ def test_a_class_may_be_registered_again_and_say_what_it_sets():
     )
     given = {"name": "even_in_a_test", "touches": ("*",), "sets": get_args(WeightName), "apply": lambda *_: None}
     registry.register(type("Even", (Initializer,), given))
+    assert "even_in_a_test" in registry.names("method")
 
 
 # --- what code of somebody's does ------------------------------------------------------------------------------------

@@ -190,8 +190,7 @@ def one_mlp(m):
 
 
 @pytest.mark.parametrize(
-    ("share", "method"),
-    [(one_proj, "depth_scaled"), (one_proj, "placebo"), (one_mlp, "zero_branch")],
+    ("share", "method"), [(one_proj, "depth_scaled"), (one_proj, "placebo"), (one_mlp, "zero_branch")]
 )
 def test_a_shared_parameter_is_refused_where_the_method_sets_it(share, method):
     m = tiny()
@@ -337,14 +336,13 @@ class Sevens(plugins.WholeModel):
     name = "sevens"
     head_std: float = 0.5
 
-    def matrix(self, weight_OI, place, generator):
+    def matrix(self, weight_OI, *_):
         weight_OI.fill_(7)
 
 
 def test_a_base_of_ones_own_sets_the_classifier_itself():
-    m = tiny()
-    vitinit.initialize(m, base=Sevens())
-    assert (m.head.weight == 7).all()
+    vitinit.initialize(m := tiny(), base=Sevens())
+    assert m.head.weight.eq(7).all()
 
 
 def test_transformers_leaves_alone_what_is_initialised_and_positions_that_it_interpolates_are_refused():

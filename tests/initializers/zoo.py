@@ -22,7 +22,7 @@ def timm(fields):
 def res_mlp():
     from timm.models.mlp_mixer import Affine, MlpMixer, ResBlock
 
-    small = {"img_size": 32, "num_classes": 10, "patch_size": 8, "num_blocks": 2, "embed_dim": 48, "mlp_ratio": 4}
+    small = yaml.safe_load("{img_size: 32, num_classes: 10, patch_size: 8, num_blocks: 2, embed_dim: 48, mlp_ratio: 4}")
     return MlpMixer(**small, block_layer=ResBlock, norm_layer=Affine)
 
 
@@ -34,7 +34,7 @@ def torchvision_vit():
     return model
 
 
-HF = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 32, "patch_size": 8}
+HF = yaml.safe_load("{hidden_size: 48, num_hidden_layers: 2, num_attention_heads: 4, image_size: 32, patch_size: 8}")
 
 
 def hugging_face(name, **changes):

@@ -1,5 +1,7 @@
 """The process of a job without a cluster."""
 
+import yaml
+
 from tests.held import HELD
 from vitinit.benchmark.grids import grid
 from vitinit.benchmark.grids.schema import Cell
@@ -8,15 +10,15 @@ from vitinit.runners.basics.environment import source_hash
 from vitinit.runners.basics.setting import Execution, Setting
 from vitinit.runners.launching.work import Queue
 
-JOB = {
-    "SLURM_JOB_ID": "7",
-    "SLURM_NTASKS": "1",
-    "SLURM_JOB_NUM_NODES": "1",
-    "SLURM_NODEID": "0",
-    "SLURM_PROCID": "0",
-    "SLURM_LOCALID": "0",
-    "SLURM_JOB_NODELIST": "localhost",
-}
+JOB = yaml.safe_load("""
+SLURM_JOB_ID: "7"
+SLURM_NTASKS: "1"
+SLURM_JOB_NUM_NODES: "1"
+SLURM_NODEID: "0"
+SLURM_PROCID: "0"
+SLURM_LOCALID: "0"
+SLURM_JOB_NODELIST: localhost
+""")
 
 
 def todo(root):

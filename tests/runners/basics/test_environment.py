@@ -14,14 +14,7 @@ import torch
 import yaml
 
 from vitinit.runners.basics import environment as provenance
-from vitinit.runners.basics.environment import (
-    code_in,
-    differences,
-    environment,
-    set_flags,
-    shareable,
-    tensor_floats,
-)
+from vitinit.runners.basics.environment import code_in, differences, environment, set_flags, shareable, tensor_floats
 from vitinit.runners.basics.setting import Execution
 
 THREADS = torch.get_num_threads()

@@ -105,10 +105,10 @@ def test_without_what_the_command_needs_it_is_one_line(monkeypatch, capsys):
 def test_what_the_encoding_of_a_terminal_lacks_is_a_question_mark_and_a_minus_stays_one(tmp_path):
     name = "初期化 −Größe"
     write(tmp_path / "tiny.yaml", TINY | {"title": name, "rows": {name: {"base": "trunc_normal"}}}, allow_unicode=True)
-    run = ("-m", "vitinit.runners.cli", "run", "tiny.yaml", "--executor", "inline", "--no-probes")
+    run = "-m vitinit.runners.cli run tiny.yaml --executor inline --no-probes"
     encoding = {"PYTHONIOENCODING": "latin-1", "LC_ALL": "C", "FORCE_COLOR": "1"}  # with the live display
     done = subprocess.run(
-        [sys.executable, *run],
+        [sys.executable, *run.split()],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **encoding},
         capture_output=True,

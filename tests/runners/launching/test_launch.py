@@ -87,10 +87,8 @@ def test_a_row_that_cannot_run_is_met_in_the_first_seed_and_long_runs_come_first
     cells = [Cell(row, spec(seed=seed, recipe=spec().recipe.model_copy(update={"epochs": epochs})))
         for row, epochs in (("short", 1), ("long", 3)) for seed in range(4)]  # fmt: skip
     order = in_order(cells, {cell.run_id: cell.spec.recipe.epochs for cell in cells})
-    assert [(cell.row, cell.spec.seed) for cell in order] == [
-        *(("long", 0), ("short", 0), ("long", 1), ("short", 1)),
-        *(("long", 2), ("long", 3), ("short", 2), ("short", 3)),
-    ]
+    assert [cell.spec.seed for cell in order] == [0, 0, 1, 1, 2, 3, 2, 3]
+    assert " ".join(cell.row for cell in order) == "long short long short long long short short"
 
 
 def test_a_worker_takes_what_it_can_carry_out_here_and_has_time_for(setting):

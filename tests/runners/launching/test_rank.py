@@ -61,10 +61,7 @@ def quick(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "base"),
-    [("FILE:Mine", None), ("mimetic", "{name: 'FILE:Half'}")],
-)
+@pytest.mark.parametrize(("method", "base"), [("FILE:Mine", None), ("mimetic", "{name: 'FILE:Half'}")])
 def test_an_edited_method_or_base_is_another_study(method, base, tmp_path, quick):
     file = tmp_path / "here/mine.py"
     file.parent.mkdir()

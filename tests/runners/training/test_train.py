@@ -19,15 +19,7 @@ from vitinit.initializers import registry
 from vitinit.initializers.apply import initialize_run
 from vitinit.initializers.streams import stream
 from vitinit.runners.loaders.base import ResidentLoader
-from vitinit.runners.training.train import (
-    Diverged,
-    Training,
-    evaluate,
-    fingerprint,
-    train,
-    training_loss,
-    update,
-)
+from vitinit.runners.training.train import Diverged, Training, evaluate, fingerprint, train, training_loss, update
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -49,8 +41,9 @@ def data():
 
 
 def recipe(**fields):
-    settings = {"name": "test", "epochs": 3, "batch_size": 8, "lr": 1e-3, "hflip": 0.5, "crop_padding": 1, **fields}
-    return Recipe(**settings)
+    return Recipe(
+        **{"name": "test", "epochs": 3, "batch_size": 8, "lr": 1e-3, "hflip": 0.5, "crop_padding": 1, **fields}
+    )
 
 
 def initialised(seed=0, method=None, model=MODEL):
