@@ -17,7 +17,7 @@ from vitinit.initializers.measure import Softmaxes
 
 AT_ONCE = 8
 """Images whose attention maps are held at once: those of all would not fit where there are many tokens."""
-HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads", "nhead", "n_head", "num_head", "nheads")
+HEADS = "num_heads heads num_attention_heads n_heads nhead n_head num_head nheads"
 ATTENTION = re.compile(r"att(entio)?n|mhsa", re.IGNORECASE)
 """Attributes that hold the number of heads, and a pattern in class names: unknown attention is recognised by these."""
 HELP = "write a vitinit.adapters.Adapter: docs/use.md, 'A model of your own'"
@@ -190,7 +190,7 @@ def survey(model: nn.Module) -> Survey:
         if any(not outer or name.startswith(f"{outer}.") for outer in known):
             continue
         description, class_name = description_of(module), type(module).__name__
-        counts = [value for key, value in vars(module).items() if key in HEADS and isinstance(value, int)]
+        counts = [value for key, value in vars(module).items() if key in HEADS.split() and isinstance(value, int)]
         called_so = bool(ATTENTION.search(class_name))
         if description:
             known.append(name)

@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[2]
 IMPORTED_FROM = Path(__file__).parents[3]
 """Folder that holds the package `vitinit`."""
 NUMERIC_PACKAGES = (
-    *("initializers", "benchmark"),
-    *(f"runners/{name}" for name in ("augmentation", "basics", "loaders", "one_run", "probes", "training")),
+    "initializers benchmark runners/augmentation runners/basics runners/loaders runners/one_run runners/probes "
+    "runners/training"
 )
 """Folders whose code and YAML can change a number."""
 NOT_NUMERIC = ("benchmark/grids/", "benchmark/recipes/")
@@ -67,7 +67,9 @@ def code_in(root: Path = ROOT) -> dict[str, Any]:
 
     try:
         code["commit"] = git("rev-parse", "HEAD").strip()
-        changed = git("status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES)
+        changed = git(
+            "status", "--porcelain", "--no-renames", "--untracked-files=all", "-z", "--", *NUMERIC_PACKAGES.split()
+        )
         code["dirty"] = any(_numeric(line[3:]) for line in changed.split("\0"))
     except (OSError, subprocess.CalledProcessError):
         code["git"] = "git status fails in this checkout"  # it is another user's, or there is no git on this machine
@@ -96,7 +98,7 @@ def source_hash(root: Path = ROOT) -> str:
     """sha256 over the names, lengths and bytes of every Python and YAML file that can change a number."""
     digest = hashlib.sha256()
     # an editor's lock of a file is a link that leads nowhere
-    files = (path for name in NUMERIC_PACKAGES for path in (root / name).rglob("*") if path.is_file())
+    files = (path for name in NUMERIC_PACKAGES.split() for path in (root / name).rglob("*") if path.is_file())
     for name in sorted(filter(_numeric, (path.relative_to(root).as_posix() for path in files))):
         content = (root / name).read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)

@@ -23,7 +23,7 @@ from vitinit.runners.options import console, print_table
 
 SIZES = {"image_size": 32, "patch_size": 4}
 """At which a model's fields are shown: a grid gives them, and a few others depend on them."""
-COLUMNS = "epochs", "batch_size", "lr", "weight_decay", "precision"
+COLUMNS = "epochs batch_size lr weight_decay precision"
 """Fields of a recipe that its line has."""
 
 
@@ -32,7 +32,7 @@ def _summary(entry: Any) -> str:
     if isinstance(entry, str):
         return entry
     if isinstance(entry, Recipe):
-        return ", ".join(f"{field} {getattr(entry, field)}" for field in COLUMNS)
+        return ", ".join(f"{field} {getattr(entry, field)}" for field in COLUMNS.split())
     if isinstance(entry, BaseModel):
         return str(entry.describe())  # type: ignore[attr-defined]
     sentence = " ".join((entry.__doc__ or "").split()).partition(". ")[0].removesuffix(".") + "."

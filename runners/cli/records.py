@@ -18,7 +18,7 @@ from vitinit.runners.options import DataOption, DeviceName, RunIdArgument, conso
 REPRODUCED = Path("results/reproduced")
 LONG = "history probes masked correct init weights ema_weights files sessions traceback spec"
 """Fields of a record that are not shown; of the spec, what is not at its default is."""
-ENVIRONMENT = ("host", "job", "gpu", "processor", "commit", "dirty", "git", "source")
+ENVIRONMENT = "host job gpu processor commit dirty git source"
 
 ResultsOption = Annotated[Path, typer.Option(help="Where records are; results/reference is searched after it.")]
 
@@ -115,7 +115,7 @@ def show(run_id: RunIdArgument, results: ResultsOption = LOCAL) -> None:
         last = record.traceback.splitlines()
     lines.append(f"whole record: {path}")
     environment = content.get("environment", {})
-    content["environment"] = {key: environment[key] for key in ENVIRONMENT if environment.get(key) is not None}
+    content["environment"] = {key: environment[key] for key in ENVIRONMENT.split() if environment.get(key) is not None}
     content["spec"] = record.spec.model_dump(mode="json", exclude_defaults=True)
     content["spec"]["model"] = record.spec.model.describe()
     lines += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110).splitlines()

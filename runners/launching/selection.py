@@ -51,7 +51,7 @@ def matches(cell: Cell, condition: str) -> bool:
     key, equals, pattern = condition.partition("=")
     values = _values(cell)
     if not equals:
-        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {', '.join(KEYS)} and every field")
+        raise VitinitError(f"--only {condition!r}: write KEY=PATTERN; keys: {KEYS} and every field")
     if key not in values:  # a row without this method, say, does not have its parameter
         return False
     value, pattern = (unicodedata.normalize("NFC", text).lower() for text in (values[key], pattern))
@@ -67,7 +67,7 @@ def matches(cell: Cell, condition: str) -> bool:
     return any(fnmatch.fnmatchcase(name, text) for name in names for text in (pattern, plain_brackets))
 
 
-KEYS = "row", "dataset", "base", "method", "arch", "seed", "id"
+KEYS = "row, dataset, base, method, arch, seed, id"
 """Keys of `--only` beside the fields of a spec."""
 
 
@@ -76,7 +76,7 @@ def _values(cell: Cell) -> dict[str, str]:
     method = spec.method.name if spec.method else "none"
     dataset = column_names({"": spec.dataset})[""]
     named = cell.row, dataset, spec.base.name, method, spec.model.arch, str(spec.seed), cell.run_id
-    return {**named_fields(spec), **dict(zip(KEYS, named, strict=True))}
+    return {**named_fields(spec), **dict(zip(KEYS.split(", "), named, strict=True))}
 
 
 def fixed_values(given: list[str]) -> dict[str, Any]:

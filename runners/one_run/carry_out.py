@@ -213,7 +213,7 @@ def _end_process(
 
 PROBE_IMAGES = 64
 """Number of training images that attention at initialisation is measured on."""
-ROUNDING = ("processes", "nodes", "micro_batch", "compiled", "loader")
+ROUNDING = "processes nodes micro_batch compiled loader"
 """Execution settings that affect rounding, beside the environment, and the loader, which should not."""
 
 
@@ -315,7 +315,10 @@ class RunInProgress:
         self.loader = make_loader(self.data, recipe, spec.seed, device, self.world)
         self.loader.metric = self.dataset.main_metric
         self.execution = replace(execution, loader=self.loader.name)
-        self.affects_bits = {**self.environment, "execution": {key: getattr(self.execution, key) for key in ROUNDING}}
+        self.affects_bits = {
+            **self.environment,
+            "execution": {key: getattr(self.execution, key) for key in ROUNDING.split()},
+        }
         self.base = registry.build(spec.base.name, spec.base.params, "base")
         self.method = registry.build(spec.method.name, spec.method.params, "method") if spec.method else None
         self.training = self.new_training()

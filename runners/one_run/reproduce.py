@@ -147,5 +147,5 @@ def _leaves(value: Any, path: str = "") -> dict[str, Any]:
 def _facts(record: RunRecord) -> dict[str, Any]:
     """The environment of a run, with what is recorded of its execution."""
     execution = {"compiled": False, **record.execution}
-    keys = ("device", "threads", "deterministic", "processes", "micro_batch", "compiled")
-    return {**record.environment, "execution": {key: execution.get(key) for key in keys}}
+    keys = "device threads deterministic processes micro_batch compiled"
+    return {**record.environment, "execution": {key: execution.get(key) for key in keys.split()}}
