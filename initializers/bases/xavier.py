@@ -27,6 +27,8 @@ class Xavier(WholeModel):
     With `head_std` the classifier is a trunc normal of this standard deviation, or 0.
     """
 
+    own_head = True
+
     def matrix(self, weight_OI: Tensor, place: Place, generator: Generator) -> None:
         """Xavier uniform; the classifier by `head_std`."""
         head_std = getattr(self, "head_std", None)
@@ -50,6 +52,7 @@ class MocoV3(Xavier):
     """
 
     name = "moco_v3"
+    own_head = False
     class_token_std = 1e-6
 
 
@@ -67,7 +70,6 @@ class Mae(Xavier):
     name = "mae"
     qkv: ClassVar = "fused"
     class_token_std = 0.02
-    own_head = True
 
     head_std: PositiveFloat = 2e-5
 
@@ -90,7 +92,6 @@ class JaxVit(Xavier):
     """
 
     name = "jax_vit"
-    own_head = True
     head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 
@@ -120,7 +121,6 @@ class TorchvisionVit(Xavier):
 
     name = "torchvision_vit"
     qkv: ClassVar = "fused"
-    own_head = True
     head_std: ClassVar = 0.0
     mlp_bias_std = 1e-6
 

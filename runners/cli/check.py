@@ -58,7 +58,6 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
     home, _, name = named.rpartition(":")
     if not home or not name:
         raise VitinitError(f"MODEL {named!r}: write timm:NAME, package.module:make_model or path/to/file.py:make_model")
-    arguments: dict[str, int] = {}
     if home == "timm":
         spec = parsed(TimmModel, TimmModel.of_grid({"timm": name, "img_size": image_size}), f"MODEL {named!r}")
         made: Any = partial(spec.build, classes or 1000)
@@ -66,11 +65,10 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
         # a file may import what lies beside it
         sys.path += [str(Path(home).absolute().parent), str(Path.cwd())]
         made = PythonModel(python=plugins.pinned(named, Path.cwd()), image_size=32).constructor
-        wanted = {"num_classes": classes, **dict.fromkeys(SIZES, image_size)}
-        arguments = {name: value for name, value in wanted.items() if value}
     if not isinstance(made, nn.Module) and callable(made):
         with plugins.imported(f"MODEL {named!r} cannot be made", VitinitError):
-            made = _called(made, arguments)
+            wanted = {"num_classes": classes, **dict.fromkeys(SIZES, image_size)}
+            made = _called(made, {name: value for name, value in wanted.items() if value and home != "timm"})
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
     return made
