@@ -25,7 +25,7 @@ Type = str | type[nn.Module]
 
 def described(cls: type[T]) -> type[T]:
     """Class decorator: a VitinitError says which field is wrong, and what it may be, where an instance is made."""
-    init: Any = cls.__init__
+    init = cls.__init__
 
     def one_line(self: T, *args: Any, **fields: Any) -> None:
         try:

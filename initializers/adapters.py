@@ -38,7 +38,7 @@ def convit_grid(model: Any) -> TokenGrid:
     return rows, columns
 
 
-GRIDS: dict[str, Any] = {
+GRIDS = {
     "convit": convit_grid,
     "timm": lambda model: model.patch_embed.grid_size,
     "stem": lambda model: model.stem.grid_size,
@@ -165,7 +165,7 @@ class Family:
 def _together(first: Adapter, *others: Adapter) -> Adapter:
     """Return an adapter, with what further ones say of the same type where it says nothing."""
     for other in others:
-        fields: dict[str, Any] = {
+        fields = {
             name: getattr(first, name) or getattr(other, name) for name in ("position", "grid", "rotary", "filters")
         }
         # the first come first, and hold

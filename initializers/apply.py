@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -128,7 +127,7 @@ def initialize_run(
         initializer.freeze(model)
     layers, _, unknown = survey(model)
     layers = [] if unknown else layers
-    report: dict[str, Any] = {
+    report = {
         "seconds": seconds,
         "remarks": remarks_of(initializers, model),
         "norms": [

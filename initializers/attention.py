@@ -159,7 +159,7 @@ class AttentionLayer:
             return self.module.get_attention(inputs[0])
         if isinstance(self.module, nn.MultiheadAttention) and len(inputs) == 1:
             inputs *= 3
-        maps: list[Tensor] = []
+        maps = []
         with Softmaxes(lambda _, map_BHNN, dim: maps.append(map_BHNN)):
             self.module.forward(*inputs, **named)
         square = [map_BHNN for map_BHNN in maps if map_BHNN.shape[-1] == map_BHNN.shape[-2]]

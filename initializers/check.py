@@ -169,7 +169,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
             F.cross_entropy(again, labels_B).backward()
         if math.isfinite(loss):
             warnings += [*_gradients(copied), *_dependences(copied.eval(), images_BCHW)]
-    places: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    places = defaultdict(list)
     for key, where, what in warnings:
         places[key].append((where, what))
     findings = tuple(
@@ -251,7 +251,7 @@ def _watched(
     """
     current, previous, before = "model", "", torch.empty(0)
     tokens: dict[str, Tokens] = {}
-    warnings: list[Warning] = []
+    warnings = []
 
     def enter(block: str, _: Any, inputs: Any, named: Any) -> None:
         nonlocal current, previous, before
@@ -327,7 +327,7 @@ def _stand_in(model: nn.Module) -> None:
 @torch.no_grad()
 def constant(model: nn.Module) -> bool:
     """Return True if what the classifier is given is the same for two images; False where the model does not run."""
-    given: list[Tensor] = []
+    given = []
     heads = map(model.get_submodule, classifiers(model))
     hooks = [head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0])) for head in heads]
     with evaluated(model, hooks), suppress(Exception):
@@ -370,7 +370,7 @@ def _tensors(model: nn.Module, heads: Collection[str], meant: dict[str, Meant]) 
         as_meant = parameter.requires_grad or (name in meant and meant[name].untrained)
         if not as_meant and (name in matrices or zero_scale):
             yield "frozen", name, f"requires_grad is False, and {len(trained)} other weights are trained"
-    rows: dict[Any, list[tuple[str, float]]] = defaultdict(list)
+    rows = defaultdict(list)
     first: dict[Any, str] = {}
     for name in [name for name in matrices if name not in meant]:
         value = matrices[name].detach()
@@ -428,7 +428,7 @@ def _streams(tokens: dict[str, Tokens]) -> Warnings:
 
 
 def _gradients(model: nn.Module) -> Warnings:
-    rows: dict[Any, list[tuple[float, str]]] = defaultdict(list)
+    rows = defaultdict(list)
     for name, parameter in model.named_parameters():
         if UNTRAINED.search(name) or not parameter.requires_grad:
             continue

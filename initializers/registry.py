@@ -243,7 +243,7 @@ def check_class(cls: type[Initializer], where: str = "") -> None:
     source_hash(cls)
 
 
-REGISTRY: Registry[type[Initializer]] = Registry(
+REGISTRY = Registry(
     "initializer",
     (f"{__package__}.bases", f"{__package__}.methods"),
     group=INITIALIZERS,

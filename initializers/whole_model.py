@@ -116,7 +116,7 @@ def places(model: nn.Module) -> dict[str, Place]:
 def classifiers(model: nn.Module) -> set[str]:
     """Return the last Linear of each module that is called a head, from the model of a known family on."""
     homes = [family.inside for family in families(model)[::-1]]
-    last: dict[str, str] = {}
+    last = {}
     for name, module in model.named_modules():
         home = next(filter(name.startswith, homes), "")
         head = HEAD.match(name.removeprefix(home))
@@ -136,7 +136,7 @@ def set_alike(model: nn.Module) -> list[str]:
 
 def _advice(model: nn.Module, unknown: Mapping[str, Tensor]) -> str:
     """Return the call that registers rules which leave or start these parameters as a library would."""
-    rules: dict[str, str] = {}
+    rules = {}
     for name, parameter in unknown.items():
         *_, home, last = "", *name.split(".")
         pattern = name if "." not in name else f"*.{last}" if home.isdigit() else f"*{home}.{last}"
@@ -167,7 +167,7 @@ def _rules(model: nn.Module) -> Rules:
     for layer in _plain_layers(model).values():
         for part in layer.paths.qkv:
             left_out |= {id(resolve(layer.module, part.weight)), id(resolve(layer.module, part.bias))}
-    rules: Rules = {}
+    rules = {}
     for name, parameter in model.named_parameters():
         if not parameter.numel() or id(parameter) in left_out:
             continue

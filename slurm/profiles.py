@@ -33,7 +33,7 @@ class _Loader(yaml.BaseLoader):
     """Reads all as text: SLURM reads 2:00:00, account 0123 and version 3.10 as they are written. No key comes twice."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        node = super().compose_mapping_node(anchor)
         keys = [key.value for key, _ in node.value]
         if twice := [key for key in keys if keys.count(key) > 1]:
             raise yaml.YAMLError(f"{twice[0]!r} is there twice")

@@ -412,5 +412,5 @@ def _frame(study: str | Iterable[str] | None, results: Path | str | None, which:
 
     from vitinit.benchmark.records.export import tables
 
-    rows: Any = tables(study, *([LOCAL, REFERENCE] if results is None else [Path(results)]))
+    rows = tables(study, *([LOCAL, REFERENCE] if results is None else [Path(results)]))
     return pd.DataFrame(rows[which])

@@ -93,7 +93,7 @@ def _in_order(model: nn.Module, images_BCHW: Tensor) -> dict[str, Layer]:
     layers = {
         name: module for name, module in model.named_modules() if isinstance(module, Layer) and module.weight.numel()
     }
-    calls: list[str] = []
+    calls = []
     hooks = [layer.register_forward_hook(lambda *_, name=name: calls.append(name)) for name, layer in layers.items()]
     with evaluated(model, hooks):
         model(images_BCHW)

@@ -127,7 +127,7 @@ class _Weight(NamedTuple):
 
 def _weights(model: nn.Module) -> list[_Weight]:
     """All weights of a model, those of attention first."""
-    weights: list[_Weight] = []
+    weights = []
     for layer in survey(model).layers:
         views = {
             "query": layer.query_HdD,

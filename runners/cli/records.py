@@ -37,7 +37,7 @@ def find(prefix: str, results: Path) -> list[tuple[Path, Outcome]]:
         raise VitinitError(f"no record of a run {prefix!r} in {searched}; see: vitinit plan GRID")
     if len(run_ids) > 1:
         raise VitinitError(plain(f"{prefix!r} is ambiguous: {', '.join(run_ids)}", 200))
-    records: list[tuple[Path, Outcome]] = []
+    records = []
     for store in map(Store, roots):
         outcomes = [outcome for study in store.folders() if (outcome := store.outcome(study, run_ids[0]))]
         outcomes.sort(key=lambda outcome: outcome.written, reverse=True)

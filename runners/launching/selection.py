@@ -81,7 +81,7 @@ def _values(cell: Cell) -> dict[str, str]:
 
 def fixed_values(given: list[str]) -> dict[str, Any]:
     """Values by field, of `--set`: each as YAML."""
-    fixed: dict[str, Any] = {}
+    fixed = {}
     for text in given:
         field, equals, value = text.partition("=")
         if not field or not equals:

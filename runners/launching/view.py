@@ -66,7 +66,7 @@ class Jobs(NamedTuple):
         Raises:
             VitinitError: the file that says so is damaged.
         """
-        run_ids: set[str] = set()
+        run_ids = set()
         for path in {self.submissions[job.name] / RUNS for job in self.alive.values()}:
             try:
                 run_ids |= set(json.loads(read(path)))
@@ -87,7 +87,7 @@ def jobs_of(study: Path) -> Jobs:
 
 
 State = Literal["done", "live", "failed", "skip", "to do"]
-STATES: tuple[State, ...] = get_args(State)
+STATES = get_args(State)
 
 
 class Planned(NamedTuple):
@@ -270,7 +270,7 @@ def on_folders(view: View) -> list[str]:
 
     Files are read for it: `status` leaves that out.
     """
-    lines: list[str] = []
+    lines = []
 
     @cache
     def checksum(dataset: DatasetSpec, size: int, crops: bool, seed: int) -> str:

@@ -216,7 +216,7 @@ def run_locally(queue: Queue, display: Display, stop: Stop) -> Generator[End, No
     Each process sees the GPU that has fewest runs. See `work.Executor`.
     """
     context, setting = fork_server(), queue.setting
-    slots: list[str | None] = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
+    slots = [*(gpu_slots() if setting.execution.device == "cuda" else ())] or [None]
     running: dict[Connection, tuple[Cell, ForkServerProcess, str | None]] = {}
     trouble: VitinitError | None = None
     stop, deadline = Stop(parent=stop), math.inf

@@ -162,7 +162,7 @@ class Reading(EpochIterator):
                     why = f"{type(self.failure).__name__}: {plain(str(self.failure), 200)}"
                     raise VitinitError(f"FFCV failed on {self.loader.fname}: {why}") from self.failure
             else:
-                images_BCHW: Tensor = images_BHWC.permute(0, 3, 1, 2)
+                images_BCHW = images_BHWC.permute(0, 3, 1, 2)
                 # a GPU transposes faster; else a copy, because FFCV writes into the same memory again
                 return images_BCHW if self.pins else images_BCHW.clone(memory_format=torch.contiguous_format)
 

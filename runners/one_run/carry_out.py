@@ -439,7 +439,7 @@ class RunInProgress:
         place = setting.root, setting.study, cell.run_id
         model, averaged = training.model, training.ema.module if training.ema else None
         weights, sessions = fingerprint(model), self.all_sessions()
-        files: dict[str, str | None] = {}
+        files = {}
         for name, kept in (("weights", model), ("ema_weights", averaged)):
             if setting.keep_weights and kept:
                 content = io.BytesIO()

@@ -182,7 +182,7 @@ def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
         images_BCHW: on the model's device; what does not fill a batch of GRAM_BATCH is left out.
     """
     grid, batch = token_grid(model), min(GRAM_BATCH, len(images_BCHW))
-    matrices: list[Tensor] = []
+    matrices = []
 
     def compare(block: nn.Module, inputs: object, output: Tensor) -> None:
         features_BF = patch_tokens(output, grid)[0].flatten(1).double()

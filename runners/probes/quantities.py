@@ -169,7 +169,7 @@ def effective_receptive_field(seen: Seen) -> Tensor:
     tokens of the last block.
     """
     model, (rows, columns) = seen.model, seen.grid
-    outputs: list[Any] = []
+    outputs = []
     hooks = [block.register_forward_hook(lambda _, __, output: outputs.append(output)) for block in blocks_of(model)]
     pixels_BCHW = seen.images_BCHW[:RECEPTIVE_FIELD_IMAGES].detach().clone().requires_grad_()
     with evaluated(model, hooks), torch.enable_grad():

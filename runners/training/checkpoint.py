@@ -126,7 +126,7 @@ def unpack(content: bytes) -> dict[str, Any]:
     if content[:START] != _head(payload):
         raise ValueError("damaged, or not of this version of vitinit: it does not have the digest written with it")
     try:
-        state: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+        state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises errors of many types for what it refuses to load
         if out_of_memory(error):
             raise MemoryError("no memory to read a checkpoint") from None

@@ -336,7 +336,7 @@ def evaluate(
     for batch in world.in_step(loader.held_out()):
         for images, targets in micro_batches(*batch, micro_batch) if batch else ():
             with autocast(loader.recipe, device):
-                logits: Tensor = model(images)
+                logits = model(images)
             if loader.dense:  # each pixel counts as an image
                 logits, targets = logits.flatten(0, -2), targets.flatten().long()
                 targets = targets.masked_fill(targets == IGNORED, -100)
