@@ -176,8 +176,7 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         Finding(key, f"{where} and {len(more)} more" if more else where, what, ADVICE[key])
         for key, [(where, what), *more] in places.items()
     )
-    drawn = " random" if batch is None else ""
-    images = f"{len(images_BCHW)}{drawn} images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
+    images = f"{len(images_BCHW)} {'random ' * (batch is None)}images of {' x '.join(map(str, images_BCHW.shape[1:]))}"
     return Check(type(model).__name__, images, classes, loss, findings)
 
 

@@ -247,8 +247,9 @@ def _refuse_twins(model: nn.Module) -> None:
         if parameter.min() < parameter.max()
     }
     meant = still_meant(model).keys()
-    types = {matrix.dtype for matrix in matrices.values()}
-    coarsest = max(types, key=lambda dtype: torch.finfo(dtype).eps, default=None)
+    coarsest = max(
+        {matrix.dtype for matrix in matrices.values()}, key=lambda dtype: torch.finfo(dtype).eps, default=None
+    )
     prints = {name: fingerprint(matrix.to(coarsest)) for name, matrix in matrices.items()}
     first: dict[Any, tuple[str, list[str]]] = {}
     for path, module in model.named_modules():

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-SOFTMAX = (F.softmax, torch.softmax, Tensor.softmax)
+SOFTMAX = F.softmax, torch.softmax, Tensor.softmax
 See = Callable[[Tensor, Tensor, int], None]
 """Called with logits, their softmax, and the dimension that it is over, counted from the end."""
 

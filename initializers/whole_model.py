@@ -64,7 +64,7 @@ DEFAULT_RULES: dict[str, Rule] = {"pos_embed": "position", "cls_token": "class_t
 """Default where no adapter says otherwise."""
 NORM = {"weight": 1.0, "gamma": 1.0, "g": 1.0, "scale": 1.0, "bias": 0.0, "beta": 0.0}
 """By the names that the parameters of norms have."""
-NORMS = (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm)
+NORMS = nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d, nn.BatchNorm2d, nn.RMSNorm
 
 Role = Literal["qkv", "proj", "mlp_in", "mlp_out", "head", "other"]
 """Role of a Linear. In attention: W_q, W_k and W_v, in one Linear or in several, and W_proj. In an MLP: all but its

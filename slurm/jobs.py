@@ -20,7 +20,7 @@ ENDED = (
 )
 """States from which a job does not come back; every other one may still run, or runs."""
 
-_FILTERS = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SLURM_CLUSTERS")
+_FILTERS = "SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SLURM_CLUSTERS"
 """Variables with which a user changes what these commands show by default."""
 OVER = "Invalid job id specified", "already completing or completed", "already finished"
 """Complaints of scancel about jobs that have ended."""

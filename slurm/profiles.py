@@ -23,7 +23,7 @@ from vitinit.initializers.errors import VitinitError, explain, unknown_name
 HERE = Path(__file__).parent / "profiles"
 MOST_BYTES = 2**20
 """Size of a file that may be a profile."""
-BLANK = ("", "~", "null")
+BLANK = "", "~", "null"
 """Values of what is left out."""
 GONE = {"parallel": "jobs: N", "runs_per_job": "nothing: a job carries out runs until none is left"}
 """Fields of older profiles, and what to write in their place."""
@@ -107,13 +107,13 @@ class Profile(BaseModel):
     @classmethod
     def _only_other_options(cls, options: dict[str, str]) -> dict[str, str]:
         options = {key: text.lower() if text.lower() in ("true", "false") else text for key, text in options.items()}
-        if options.get("requeue", "true") not in ("true", "false"):
-            raise ValueError(f"requeue: {options['requeue']}: write true or false")
         for option, text in options.items():
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
             if text in BLANK:
                 raise ValueError(f"{option!r} is blank: write true, or leave it out")
+            if option == "requeue" and text not in ("true", "false"):
+                raise ValueError(f"requeue: {text}: write true or false")
             if (
                 option in REFUSED
                 and (option, text) != ("export", "ALL")

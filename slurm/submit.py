@@ -26,7 +26,7 @@ OWN_CODE = (
 """Shell that goes on only where the folder above belongs to this user alone."""
 MAIN = "import sys; sys.path = [*filter(None, sys.path)]; from vitinit.slurm.submit import main; main(*sys.argv[1:])"
 """Python of a job. Imports by the name of its folder, as an empty entry of the path means them, might find another."""
-OF_THE_USER = ("account", "partition", "qos", "constraint")
+OF_THE_USER = "account", "partition", "qos", "constraint"
 """Fields for which, where the profile leaves them out, variables of the shell stand."""
 
 
@@ -138,7 +138,7 @@ def _environment(profile: Profile) -> dict[str, str]:
     Without the variables of the job that this process may run in, which a new job would take for its own, and
     `ignored_variables`. Entries of PYTHONPATH are folders from anywhere.
     """
-    unwanted = ("SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_", *ignored_variables(profile))
+    unwanted = "SLURM_", "SLURMD_", "SRUN_", "SUBMITIT_", *ignored_variables(profile)
     kept = {key: value for key, value in os.environ.items() if key == "SLURM_CONF" or not key.startswith(unwanted)}
     if path := kept.get("PYTHONPATH"):
         kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in path.split(os.pathsep))

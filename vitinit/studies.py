@@ -18,7 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 from typing_extensions import TypedDict, Unpack
 
-from vitinit.benchmark.records.store import LOCAL, REFERENCE
+from vitinit.benchmark.records.store import LOCAL, REFERENCE, Store, kept_path
 from vitinit.initializers import plugins
 from vitinit.initializers.errors import VitinitError, count, explain, os_errors, unknown_name
 
@@ -94,8 +94,6 @@ def study(name: str, results: Path | str = LOCAL) -> StudyResults:
     Raises:
         VitinitError: there is none of this name.
     """
-    from vitinit.benchmark.records.store import Store
-
     known = Store(results).studies()
     if name not in known:
         raise unknown_name("study", name, known)
@@ -366,8 +364,6 @@ def load(
     from vitinit.benchmark.datasets.registry import data_dir as data_folder
     from vitinit.benchmark.files.reading import refuse_packed
     from vitinit.benchmark.models.build import build_model
-    from vitinit.benchmark.records.store import kept_path
-    from vitinit.initializers.plugins import imported
     from vitinit.runners.cli.records import check_trusted, find_done
     from vitinit.runners.training.train import fingerprint
 
@@ -382,9 +378,9 @@ def load(
             "once the record is removed"
         )
     spec = record.spec
-    with imported(f"model of run {record.run_id}", VitinitError):
+    with plugins.imported(f"model of run {record.run_id}", VitinitError):
         model = build_model(spec.model, record.dataset.classes, record.last.field == "miou", spec.seed)
-    with imported(f"{path} cannot be read", VitinitError):  # errors of pickle, zip and torch
+    with plugins.imported(f"{path} cannot be read", VitinitError):  # errors of pickle, zip and torch
         refuse_packed(path)
         model.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     if fingerprint(model) != (record.ema_weights if ema else record.weights):
@@ -412,5 +408,4 @@ def _frame(study: str | Iterable[str] | None, results: Path | str | None, which:
 
     from vitinit.benchmark.records.export import tables
 
-    rows = tables(study, *([LOCAL, REFERENCE] if results is None else [Path(results)]))
-    return pd.DataFrame(rows[which])
+    return pd.DataFrame(tables(study, *([LOCAL, REFERENCE] if results is None else [Path(results)]))[which])

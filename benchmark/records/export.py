@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = "=", "+", "-", "@", "\t", "\r"
 """Beginnings of a cell that spreadsheets compute."""
 LEFT_OUT: dict[str, Any] = {
     **dict.fromkeys(("spec", "error", "message", "traceback", "reason"), True),
@@ -52,7 +52,7 @@ def tables(asked: str | Iterable[str] | None, *roots: Path) -> tuple[list[Row], 
         for outcomes in (contents.done, contents.failed, contents.skipped):
             runs += map(_row, outcomes.values())
         for record in contents.done.values():
-            run: Row = {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed}
+            run = {"run_id": record.run_id, "study": study, "row": record.row, "seed": record.spec.seed}
             for epoch in record.history:
                 fields = {name: value for name, value in epoch if name not in ("metrics", "headline")}
                 epochs.append({**run, **fields, **epoch.metrics})
@@ -69,7 +69,7 @@ def csv_text(table: pd.DataFrame, **options: Any) -> str:
 
 
 def _row(outcome: Outcome) -> Row:
-    row: Row = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
+    row = {name: getattr(outcome, name) for name in ("run_id", "study", "row", "status")}
     row |= {"reason": None, **flatten(outcome.spec.model_dump(mode="json"))}
     if isinstance(outcome, RunRecord):
         best_epoch, best = outcome.best

@@ -18,9 +18,9 @@ from vitinit.benchmark.augmentations.operations.image_operations import sent
 from vitinit.benchmark.spec import Recipe
 from vitinit.initializers.streams import derive, stream
 
-ERASED_AREA = (0.02, 1 / 3)
+ERASED_AREA = 0.02, 1 / 3
 """Least and largest share of an image that is erased; with the next two, timm's defaults."""
-ERASED_RATIO = (0.3, 1 / 0.3)
+ERASED_RATIO = 0.3, 1 / 0.3
 """Least and largest height over width."""
 
 

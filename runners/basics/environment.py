@@ -32,7 +32,7 @@ NUMERIC_PACKAGES = (
     "runners/training"
 )
 """Folders whose code and YAML can change a number."""
-NOT_NUMERIC = ("benchmark/grids/", "benchmark/recipes/")
+NOT_NUMERIC = "benchmark/grids/", "benchmark/recipes/"
 """Less these: what a grid comes to is the spec of a run, which every record holds."""
 LIBRARIES = "vitinit torch torchvision timm numpy pillow scikit-learn scipy"
 VARIABLES = (
@@ -44,7 +44,7 @@ CPUINFO = Path("/proc/cpuinfo")
 """Linux's description of the processors."""
 CHANGES = "changed_while_running"
 """Key where something changed between two sessions of a run: its bits cannot be promised then."""
-OF_THE_CALL = ("argv", "git", "slurm", CHANGES, "gpu_usage")
+OF_THE_CALL = "argv", "git", "slurm", CHANGES, "gpu_usage"
 """Keys that differ between two runs without anything having changed."""
 
 
@@ -267,7 +267,7 @@ def cpuinfo(names: str) -> str:
     return " ".join(re.findall(rf"^(?:{names})\s*: (.*)", block, re.MULTILINE))
 
 
-GPU_FILES = ("/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd")
+GPU_FILES = "/dev/nvidia*", "/dev/nvhost*", "/dev/dxg", "/dev/kfd"
 """Under Linux one of these is there wherever torch can find a GPU: NVIDIA's, a Jetson's, that of WSL, AMD's."""
 
 NVIDIA_GPU = "/dev/nvidia[0-9]*"

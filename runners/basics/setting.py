@@ -121,7 +121,7 @@ def check_execution(spec: RunSpec, execution: Execution) -> None:
         )
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP)
+SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP
 """Signals that request a stop: Ctrl-C, `kill`, a closed terminal, and a cluster before a limit or preemption."""
 
 

@@ -69,8 +69,7 @@ def wanted(todo: Queue, view: View, profile: Profile, add: int | None) -> int:
     if add is not None:
         return add
     alive = view.jobs.alive
-    at_work = {view.owners[cell.run_id].job for cell in view.cells("live")}
-    idle = todo.slots * len(alive.keys() - at_work)
+    idle = todo.slots * len(alive.keys() - {view.owners[cell.run_id].job for cell in view.cells("live")})
     known = {cell.run_id for cell in todo.cells} & (view.jobs.runs() - todo.setting.retried.keys())
     unknown = len(todo.cells) - len(known)
     needed = -(-(unknown + max(0, len(known) - idle)) // todo.slots)

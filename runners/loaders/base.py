@@ -308,7 +308,7 @@ class ResidentLoader(Loader):
         return (images.index_select(0, sent(numbers, self.device)) for numbers in batches)
 
 
-TRAINING_INTERPOLATION = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
+TRAINING_INTERPOLATION = InterpolationMode.BILINEAR, InterpolationMode.BICUBIC
 """One of them is drawn for each random resized crop, as timm does by default."""
 
 

@@ -51,7 +51,7 @@ class FfcvLoader(Loader):
         assert file
         first = 0 if split == "train" else len(data.train.labels)
         numbers = (torch.cat(list(batches)) + first).numpy().astype(np.uint64)
-        size = (self.image_size, self.image_size)
+        size = self.image_size, self.image_size
         decoder: tuple[Any, ...] = (SimpleRGBImageDecoder,)
         if data.jpegs and recipe.crop_scale and epoch is not None:
             decoder = SeededCrop, size, recipe.crop_scale, recipe.crop_ratio

@@ -142,7 +142,6 @@ def measure(
     """
     began = time.perf_counter()
     seen = Seen(model, images_BCHW, targets_LHNN)
-    gpus = [images_BCHW.device] if images_BCHW.is_cuda else []
     fields: dict[str, Any] = {
         "epoch": epoch,
         "images": len(images_BCHW),
@@ -157,7 +156,7 @@ def measure(
             if ours:
                 value = measured_by(seen)
             else:
-                with torch.random.fork_rng(gpus), seeded_python(0):
+                with torch.random.fork_rng([images_BCHW.device] if images_BCHW.is_cuda else []), seeded_python(0):
                     torch.manual_seed(0)
                     value = measured_by(copy.deepcopy(seen, detached(model)))
             if value is not None:
