@@ -111,7 +111,7 @@ class Profile(BaseModel):
             if not re.fullmatch(r"[a-z]{2,}(-[a-z]+)*", option):
                 raise ValueError(f"{option!r} is not the long name of an option, such as exclude or mail-type")
             if text in BLANK:
-                raise ValueError(f"{option!r} is blank: write true, or leave it out")
+                raise ValueError(f"{option!r} is blank: write its value, true for a flag, or leave it out")
             if option == "requeue" and text not in ("true", "false"):
                 raise ValueError(f"requeue: {text}: write true or false")
             if (
