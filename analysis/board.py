@@ -57,9 +57,9 @@ def catalogue(study: Study) -> Iterator[Entry]:
         if over and over.verdict and row not in of and (method is None or method.name != "placebo"):
             control = compare(study, (row, controls.get(row, "")), column)
             alone = study.examples[row, None].model == study.examples[bases[row], None].model
-            placebo = control.short if control else ""
+            placebo = control.told if control else ""
             seconds = _seconds(study, row)
-            yield Entry(row, bases[row], over.low, over.short, over.n, seconds, study.name, placebo, alone)
+            yield Entry(row, bases[row], over.low, over.told, over.n, seconds, study.name, placebo, alone)
 
 
 def ranked(study: Study, last: Look) -> Entry:

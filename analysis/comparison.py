@@ -112,6 +112,11 @@ class Comparison(stats.Estimate):
         """For a cell of a table: `+2.20 [1.79, 2.60]`."""
         return written(self.mean, self.low, self.high, self.digits)
 
+    @property
+    def told(self) -> str:
+        """For a cell without a p beside it: `short`, and that it fails its test, if it does."""
+        return self.short + (f", fails its test ({self.p_text})" if self.verdict == "unconfirmed" else "")
+
     def __str__(self) -> str:
         if math.isnan(self.low):
             raise VitinitError(f"{self.name}: under 3 common seeds, so there is no interval to write")
@@ -121,7 +126,10 @@ class Comparison(stats.Estimate):
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
 
     def __neg__(self) -> Comparison:
-        return replace(self, name=f"−({self.name})", by_seed=-self.by_seed, mean=-self.mean)
+        return replace(self * -1, name=f"−({self.name})")
+
+    def __mul__(self, times: float) -> Comparison:
+        return replace(self, by_seed=times * self.by_seed, mean=times * self.mean, std=abs(times) * self.std)
 
     def _ends(self) -> str:
         return f"95 % CI {number(self.low, self.digits)} to {number(self.high, self.digits)}"
@@ -165,12 +173,11 @@ def compare(
     if all(spec and spec.recipe.epochs == epoch for spec in specs):
         epoch = 0
     if not epoch and seeds is None:
-        turned = {row: -weight for row, weight in contrast.weights.items()}
         for known in study.contrasts:
-            if known.weights in (contrast.weights, turned):
-                comparison = named(study).get((known.name, column))
-                comparison = -comparison if comparison and known.weights == turned else comparison
-                return comparison and replace(comparison, name=contrast.name)
+            if known.compared == contrast.compared and (comparison := named(study).get((known.name, column))):
+                row = next(iter(contrast.weights))
+                times = round(contrast.weights[row] / known.weights[row], 6)
+                return replace(comparison * times, name=contrast.name)
     d = _differences(study, contrast, column, epoch)
     if seeds is not None:
         d = d[d.index.isin(list(seeds))]
@@ -197,8 +204,10 @@ def named(study: Study) -> dict[Key, Comparison]:
     """
     analysis, comparisons = study.layout.analysis, dict[Key, Comparison]()
     skipped = {(run.row, study.column[run.run_id]) for run in study.contents.skipped.values()}
+    has_runs = {study.column[run.run_id] for run in study.outcomes if study.layout.has(run.spec)}
+    columns = [column for column in study.columns if column in has_runs]
     # a number in place of each dataset of the grid without a run, which has no label yet
-    columns = [*study.columns, *map(str, range(len(study.columns), len(study.layout.columns)))]
+    columns += map(str, range(len(columns), len(study.layout.columns)))
     for family in dict.fromkeys(contrast.family for contrast in study.contrasts):
         tested, missing = dict[Key, Comparison](), 0
         pooled = analysis.interval == "pooled" and family == MAIN

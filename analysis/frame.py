@@ -51,6 +51,12 @@ class Study:
         return [contrast for contrast in self.layout.contrasts if not self.layout.runs or known >= {*contrast.weights}]
 
     @property
+    def part(self) -> str:
+        """How many of the grid's runs have ended, as `20 of the grid's 32 runs`; empty if all have."""
+        ended = sum(self.layout.has(run.spec) for run in self.outcomes)
+        return f"{ended} of the grid's {self.layout.planned} runs" if ended < self.layout.planned else ""
+
+    @property
     def pairs(self) -> dict[str, tuple[str, str]]:
         """Those of two rows, by name: the first minus the second."""
         return {contrast.name: contrast.pair for contrast in self.contrasts if contrast.pair}

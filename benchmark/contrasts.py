@@ -55,6 +55,12 @@ class Contrast(Frozen):
         return self
 
     @property
+    def compared(self) -> frozenset[tuple[str, float]]:
+        """Rows with their weights as multiples of the first row's: equal of contrasts that compare the same."""
+        unit = self.weights[min(self.weights)]
+        return frozenset((row, round(weight / unit, 6)) for row, weight in self.weights.items())
+
+    @property
     def pair(self) -> tuple[str, str] | None:
         """Rows of a plain difference, the first minus the second; None for any other contrast."""
         if sorted(self.weights.values()) != [-1.0, 1.0]:

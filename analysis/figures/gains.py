@@ -73,10 +73,9 @@ def _points(
         gain, low, high = group[["gain", "low", "high"]].mean()
         if by == "label":
             axes.plot(group["gain"], [place] * len(group), "|", ms=7, color=look["color"], alpha=0.6)
-            look = look | ({"mfc": "white"} if verdict == "unconfirmed" else {})
         else:
             place += 0.2 - 0.4 * list(looks).index(value) / (len(looks) - 1)
-        ends = [[gain - low], [high - gain]]
+        ends, look = [[gain - low], [high - gain]], look | ({"mfc": "white"} if verdict == "unconfirmed" else {})
         point = axes.errorbar(gain, place, xerr=ends, ms=5, lw=1.5, capsize=3 * (by == "label"), **look)
         if by != "label":
             grid.legend.setdefault(value, point)

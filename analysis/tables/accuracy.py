@@ -1,5 +1,7 @@
 """The study's own table: top-1 by row and column, its difference to its base, and the paper's number."""
 
+import pandas as pd
+
 from vitinit.analysis.comparison import compare, named
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import baselines_of, mixed_code, own_bases, plain_rows, published_numbers, values_by_seed
@@ -46,18 +48,17 @@ def accuracy(asked: Asked) -> Table:
 
 
 def _best(study: Study, column: str) -> list[str]:
-    """Return the best of the rows with three seeds, and those without a detectable difference from it."""
-    means = {
-        row: float(scores.mean())
-        for (row, place), scores in values_by_seed(study).items()
-        if place == column and len(scores) >= LEAST_PAIRS
-    }
-    if len(means) < 2:
+    """Return the rows with three seeds than which the best, at the seeds of all of them, is not detectably better."""
+    values = values_by_seed(study).items()
+    scores = {row: scores for (row, place), scores in values if place == column and len(scores) >= LEAST_PAIRS}
+    common = pd.DataFrame(scores).dropna()
+    if len(scores) < 2 or common.empty:
         return []
+    means = {row: float(common[row].mean()) for row in scores}
     top = (min if column in study.lower_is_better else max)(means, key=means.__getitem__)
     return [
         row
         for row, mean in means.items()
         if mean == means[top]
-        or ((difference := compare(study, (row, top), column)) and difference.verdict == "undetected")
+        or ((difference := compare(study, (row, top), column)) and difference.verdict in ("undetected", "above"))
     ]

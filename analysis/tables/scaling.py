@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from vitinit.analysis.comparison import Comparison, compare, unnamed
+from vitinit.analysis.comparison import Comparison, compare, named, unnamed
 from vitinit.analysis.frame import Study
 from vitinit.analysis.rows import Key, values_by_seed
 from vitinit.analysis.tables.notes import not_initialisation_alone, subject
@@ -108,7 +108,8 @@ def table(asked: Asked) -> Table:
         if len(gained.columns) >= LEAST_VALUES and len(gained):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))
             by_seed = pd.Series(np.polyfit(doublings, gained.T.to_numpy(), 1)[0], gained.index)
-            slope = TableCell(by_seed, unnamed(row, by_seed), signed=True)
+            of_grid = (slope for slope in named(study).values() if slope.by_seed.round(6).equals(by_seed.round(6)))
+            slope = TableCell(by_seed, next(of_grid, unnamed(row, by_seed)), signed=True)
         cells[row, "gain per doubling"] = slope
     pairs = [(line.cells[x][0], line.others[x]) for line in series for x in line.gains]
     notes = [

@@ -86,7 +86,8 @@ def resolve(content: Fields, path: Path, seeds: list[int] | None = None, fixed: 
     models.families()
     study = spelled(path.stem)
     first_cells = [first for number in range(len(file.blocks)) for first in _of_block(file, number, fixed or {}, path)]
-    return Grid(study, file.title, _cells(first_cells, seeds, study), file)
+    cells = _cells(first_cells, seeds, study)
+    return Grid(study, file.title, cells, file, len(_cells(first_cells, None, study) if seeds else cells))
 
 
 def _with_content(value: Any, folder: Path) -> Any:

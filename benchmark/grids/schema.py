@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import combinations
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -91,6 +92,9 @@ class GridFile(Registered):
     @model_validator(mode="after")
     def _named_rows_are_there(self) -> GridFile:
         once([contrast.name for contrast in self.contrasts], "contrasts:")
+        for first, second in combinations(self.contrasts, 2):
+            if first.compared == second.compared:
+                raise ValueError(f"contrasts: {first.name!r} and {second.name!r} compare the same; name it once")
         for place, rows in {
             "contrasts": [row for contrast in self.contrasts for row in contrast.weights],
             "placebos": sum(self.placebos.items(), ()),
@@ -140,6 +144,8 @@ class Grid:
     title: str
     cells: list[Cell]
     registered: Registered = field(default_factory=Registered)
+    planned: int = 0
+    """Number of runs that its file names, at the file's own seeds."""
 
     @property
     def layout(self) -> Layout:
@@ -148,6 +154,7 @@ class Grid:
             rows=list(dict.fromkeys(cell.row for cell in self.cells)),
             columns=list(dict.fromkeys(cell.column for cell in self.cells)),
             title=self.title,
+            planned=self.planned,
             runs={at_seed_0(cell.spec): cell.row for cell in self.cells},
             contrasts=self.registered.contrasts,
             analysis=self.registered.analysis,

@@ -78,22 +78,25 @@ class Layout(Registered):
     """The grid's own."""
     runs: dict[str, str] = Field(default_factory=dict)
     """Runs of the grid now: the row of every run, by its run_id at seed 0. Empty where it was not put down."""
+    planned: int = 0
+    """Number of runs that the grid's file names; 0 where it was not put down."""
 
     def before(self, other: Layout) -> Layout:
         """This one, and behind it what only the other has; of columns, whose labels change with the grid, its own.
 
-        Of two contrasts of one name it is this one's. The analysis is that of the first that names contrasts: it judges
-        all of them.
+        Of two contrasts of one name, or that compare the same, it is this one's. The analysis is that of the first that
+        names contrasts: it judges all of them.
         """
-        names = {contrast.name for contrast in self.contrasts}
+        known = {key for contrast in self.contrasts for key in (contrast.name, contrast.compared)}
         return Layout(
             rows=list(dict.fromkeys(self.rows + other.rows)),
-            contrasts=[*self.contrasts, *(contrast for contrast in other.contrasts if contrast.name not in names)],
+            contrasts=self.contrasts + [old for old in other.contrasts if known.isdisjoint((old.name, old.compared))],
             analysis=(self if self.contrasts else other).analysis,
             placebos=other.placebos | self.placebos,
             columns=self.columns or other.columns,
             title=self.title or other.title,
             runs=self.runs or other.runs,
+            planned=self.planned or other.planned,
         )
 
     def has(self, spec: RunSpec) -> bool:

@@ -90,10 +90,11 @@ def test_a_text_of_a_record_is_no_markup_on_a_page_and_one_seed_has_no_interval(
     first, second = "<script src=//e/a.js>[x](javascript:y)", r"\\<img src=x onerror=y>![p](https://e/t.png)"
     several(tmp_path, {"Kaiming uniform": [40.0]}, label=first)
     several(tmp_path, {"Mimetic": [40.0]}, label=second)
-    Store(tmp_path).write_layout("small", Layout(title=first, contrasts=[(second, first)]))
+    Store(tmp_path).write_layout("small", Layout(title=first, contrasts=[(second, first)], planned=9))
     text = page(load([tmp_path]))
     assert not re.search("<(script|img|a )|nan", MarkdownIt().enable("table").render(text))
     assert ": 0.00, no interval, n = 1." in text
+    assert "Not whole: 2 of the grid's 9 runs have ended." in text
 
 
 # --- the board ---

@@ -141,6 +141,8 @@ def test_the_gain_per_doubling_is_a_slope_over_the_logarithm(tmp_path):
     numbers = build(load([REFERENCE], "length"), "length_scaling").numbers.set_index(["row", "column"])
     assert numbers.loc[("Mimetic", "gain per doubling"), "mean"] == pytest.approx(slope)
     assert numbers.loc[("Mimetic", "epochs 80"), "difference"] == pytest.approx(gains[2])
+    p = Facts(load([REFERENCE], "length")).contrast("Mimetic, slope per doubling").p
+    assert numbers.loc[("Mimetic", "gain per doubling"), "p"] == p, "that of the grid"
     for size in (500, 1000, 2000):
         several(tmp_path, {"Kaiming uniform": [40.0, 41.0], "Mimetic": [45.0, 46.0 + size / 500]}, train_size=size)
     table = build(load([tmp_path]), "small_scaling")
@@ -181,7 +183,7 @@ def test_bases_and_placebos_are_those_with_the_rows_recipe_and_a_control_that_wh
 def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path):
     rows = {
         "Trunc normal": [10.0, 11.0, 12.0],
-        "Mimetic": [50.0, 51.0, 52.5],
+        "Mimetic": [50.0, 51.0, 52.5, 20.0],  # at a seed that no other row has
         "Imp.-3": [51.0, 49.0, 52.0],  # differs from Mimetic by less than its noise
         "Imp.-5": [49.0, 50.0, 51.5],  # always one below
         "Kaiming uniform": [99.0, 98.0],  # two seeds say nothing
@@ -189,7 +191,7 @@ def test_bold_is_what_has_no_detectable_difference_from_the_best(tmp_path):
     several(tmp_path, dict.fromkeys(("Mimetic", "Imp.-3"), [100.0] * 3), dataset="digits")
     study = load([several(tmp_path, rows)])
     assert build(study).bold == {(row, (name, "")) for row in ("Mimetic", "Imp.-3") for name in study.names.values()}
-    assert to_latex(build(study)).count(r"\textbf{51.2 $\pm$ 1.3}") == 1
+    assert to_latex(build(study)).count(r"\textbf{43.4 $\pm$ 15.6 (n=4)}") == 1
 
 
 ENVIRONMENTS = """
@@ -239,12 +241,14 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     study = load([tmp_path])
     found = named(study)["Mimetic − Kaiming uniform", "cifar10"]
     assert (found.size, found.p) == (6, pytest.approx(6 * 2 / 256))
-    assert "Holm over 6 comparisons that the grid names, 4 without finished runs." in note(
+    assert "Holm over 6 comparisons that the grid names, 4 without a common seed." in note(
         build(study, "small_contrasts"), "Intervals:"
     )
     write(tmp_path, done("Kaiming uniform", dataset="digits"), skipped("Mimetic", dataset="digits"))
     found = named(load([tmp_path]))["Mimetic − Kaiming uniform", "cifar10"]
     assert found.size == 4, "on digits two of the three have a row that was skipped"
+    Store(tmp_path).write_layout("small", Layout(runs={"0" * 16: "Mimetic"}))
+    assert not named(load([tmp_path])), "the grid is of other data now"
 
 
 def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path):

@@ -208,6 +208,8 @@ def test_the_layout_is_that_of_the_last_grid_and_loses_no_label(tmp_path, vitini
     assert files.studies() == [], "it is no record"
     test = {"test": "sign_flip"}
     assert Layout().before(Layout(contrasts=first.contrasts, analysis=test)).analysis.test == "sign_flip"
+    renamed = {"name": "now", "weights": {"B": 2, "A [é]": -2}}
+    assert len(Layout(contrasts=[renamed]).before(first).contrasts) == 1
     before = path.stat().st_ino
     files.write_layout("small", both)
     assert path.stat().st_ino == before, "nothing to put down"
