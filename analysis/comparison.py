@@ -81,7 +81,7 @@ class Comparison(stats.Estimate):
     @property
     def below(self) -> str:
         """Size of a loss, without its sign."""
-        return self._claimed("below", f"{number(-self.mean, self.digits)} points ({(-self)._ends()})")
+        return self._claimed("below", f"{number(-self.mean, self.digits)} points ({(self * -1)._ends()})")
 
     @property
     def undetected(self) -> str:
@@ -124,9 +124,6 @@ class Comparison(stats.Estimate):
 
     def __sub__(self, other: Comparison) -> Comparison:
         return unnamed(f"({self.name}) − ({other.name})", self.by_seed - other.by_seed, self.digits)
-
-    def __neg__(self) -> Comparison:
-        return replace(self * -1, name=f"−({self.name})")
 
     def __mul__(self, times: float) -> Comparison:
         return replace(self, by_seed=times * self.by_seed, mean=times * self.mean, std=abs(times) * self.std)
@@ -245,7 +242,7 @@ def _corrected(test: str | None, comparisons: Collection[Comparison], missing: i
 def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float]:
     """Return the weighted sum of rows at the seeds that all have."""
     values, sign = values_by_seed(study, epoch), -1 if column in study.lower_is_better else 1
-    empty: pd.Series[float] = pd.Series(dtype=float)
+    empty = pd.Series(dtype=float)
     weighted = [sign * weight * values.get((row, column), empty) for row, weight in contrast.weights.items()]
     return sum(weighted[1:], weighted[0]).dropna().sort_index()
 

@@ -99,7 +99,7 @@ def placebos(study: Study) -> dict[str, tuple[str, str]]:
 
 def differing(study: Study, row: str, other: str) -> dict[str, tuple[str, str]]:
     """Return the fields of model and recipe in which two rows differ, with both values."""
-    fields: dict[str, tuple[str, str]] = {}
+    fields = {}
     for place in study.columns:
         specs = [study.examples.get((label, place)) for label in (row, other)]
         ours, theirs = (flat(spec.model_dump_json(include={"model", "recipe"})) if spec else {} for spec in specs)

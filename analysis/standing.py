@@ -51,7 +51,7 @@ def judge(difference: comparison.Comparison, level: float, worth: float, earlier
         earlier: The same comparison at the look before.
     """
     p = stats.sign_flip_p(difference.by_seed)
-    says: str = "open"
+    says = "open"
     if earlier and earlier.says != "open":
         says = earlier.says
     elif p <= level and not difference.low <= 0 <= difference.high:

@@ -149,5 +149,5 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(p, kind="stable")
     corrected = np.zeros(len(p))
     corrected[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1))
-    result: list[float] = np.minimum(corrected, 1).tolist()
+    result = np.minimum(corrected, 1).tolist()
     return result

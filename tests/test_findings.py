@@ -31,7 +31,7 @@ def test_the_table_of_gains_is_that_of_the_records():
             f"{gains['Mimetic']}; over its placebo {interval(five.gain('Mimetic', 'Mimetic, placebo'))}",
             f"{interval(forty.gain('Mimetic', KAIMING))} {after} (likely overstated); not detectable after "
             "[20 on 10,000](results/reference/muon/README.md) with a smaller model, nor after 80 and 160 on 5,000; "
-            f"with Muon, at the rate tuned for Muon, {interval(-muon)} worse",
+            f"with Muon, at the rate tuned for Muon, {interval(muon * -1)} worse",
         ),
         (
             "IDInit",
@@ -61,7 +61,7 @@ def test_the_table_of_what_comes_out_is_that_of_analysis_and_of_the_records():
             ours = f"{text(top1.mean())} ± {text(top1.std())}"
             assert cell == (f"**{ours}**" if (row, head) in table.bold else ours)
             assert table.texts.loc[row, head] == ours
-    assert set(table.numbers["baseline"].dropna()) == {KAIMING}
+    assert set(table.frame["baseline"].dropna()) == {KAIMING}
     assert f"over {len(small.seeds)} seeds" in " ".join(out.split())
     assert {text(record["parameters"] / 1e6) for record in small.runs["record"]} == {"0.1"}
     assert "(0.1 M parameters)" in out

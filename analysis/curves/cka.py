@@ -25,7 +25,7 @@ def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
         first_MBnn: Gram matrices X X^T of M representations, B batches of n > 3 images.
         second_KBnn: the same of K others, of the same images.
     """
-    result: Floats = _directions(first_MBnn) @ _directions(second_KBnn).T
+    result = _directions(first_MBnn) @ _directions(second_KBnn).T
     return result
 
 
@@ -42,5 +42,5 @@ def _directions(grams_MBnn: NDArray[Any]) -> Floats:
     centred = grams_MBnn - (rows + columns) / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
     centred_MF = (centred * off_diagonal_nn).reshape(len(centred), -1)
     norms_M, before_M = (np.linalg.norm(grams.reshape(len(centred), -1), axis=1) for grams in (centred_MF, grams_MBnn))
-    result: Floats = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
+    result = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
     return result

@@ -50,7 +50,7 @@ def run(
 
     console = Terminal()
     studies = [available[table_name]] if table_name else every
-    broken: list[VitinitError] = []
+    broken = []
     for study in studies:
         console.print(*study.note("read"))
         folder = study.out(out, place, len(studies) == 1)

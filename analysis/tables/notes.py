@@ -46,4 +46,4 @@ def sentences(table: Table, named: Table | None = None) -> list[str]:
         table: main table of a study.
         named: table of the contrasts that its grid names; if given, sentences are on these alone.
     """
-    return table.study.note("summary", compared=(named or table).numbers.dropna(subset="difference"), named=named)
+    return table.study.note("summary", compared=(named or table).frame.dropna(subset="difference"), named=named)

@@ -67,7 +67,7 @@ def to_latex(table: Table, notes: bool = False) -> str:
         width += more
     wide = len(blocks) > 1 or width > COLUMN
     environment = "longtable" if len(table.texts) > PAGE else "table*" if wide else "table"
-    known: dict[str, Any] = {"environment": environment, "long": first > LABEL, "shown": escape_latex}
+    known = {"environment": environment, "long": first > LABEL, "shown": escape_latex}
     parts = [_filled(replace(table, texts=table.texts[heads]), "tabular.tex", **known) for heads in blocks]
     return _filled(table, "tex", tabulars=parts, **known)
 
@@ -86,7 +86,7 @@ def to_markdown(table: Table, notes: bool = False) -> str:
 
 def to_csv(table: Table, notes: bool = False) -> str:
     """Return a line per cell with all numbers, to ten digits: the last ones depend on the order of summation."""
-    return csv_text(table.numbers, float_format="%.10g", lineterminator="\n")
+    return csv_text(table.frame, float_format="%.10g", lineterminator="\n")
 
 
 def to_terminal(table: Table, width: int) -> list[str]:

@@ -118,14 +118,9 @@ class Table:
     """By row label; by column label and what a part of the column holds, empty where it has one part."""
     bold: frozenset[tuple[str, tuple[str, str]]]
     """Rows and columns of `texts`."""
-    numbers: pd.DataFrame
-    """One line per cell, with the columns of `columns.yaml`."""
+    frame: pd.DataFrame
+    """Its numbers, as the CSV has them: one line per cell, with the columns of `columns.yaml`."""
     notes: list[str]
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """Its numbers, as the CSV has them."""
-        return self.numbers
 
     def __str__(self) -> str:
         return render.to_markdown(self)
@@ -182,7 +177,7 @@ def compose(
     sizes = Counter(cell.ours.n for cell in cells.values() if cell.ours)
     usual = max(sizes, key=lambda n: (sizes[n], n), default=0)
 
-    texts: dict[tuple[str, str], dict[str, str]] = {}
+    texts = {}
     bold = set()
     for label in dict.fromkeys(column for _, column in shown):
         name = heads.get(label, printed(label))

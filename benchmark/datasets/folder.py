@@ -110,7 +110,7 @@ def duplicates_in(spec: DatasetSpec) -> list[str]:
 
 def _listed(folder: Path) -> tuple[Listed, tuple[str, ...]]:
     """Return the images of each class, in its subfolders too, in the order of the names (Unicode NFC) of both."""
-    by_class: dict[str, list[Path]] = {}
+    by_class = {}
     for entry in filter(Path.is_dir, folder.glob("[!.]*")):
         name = unicodedata.normalize("NFC", entry.name)
         if name in by_class:
@@ -133,7 +133,7 @@ def below(folder: Path) -> list[Path]:
     def stop(error: OSError) -> None:
         raise VitinitError(f"cannot read {error.filename}: {error.strerror}")
 
-    paths: list[Path] = []
+    paths = []
     for home, folders, files in os.walk(folder, onerror=stop, followlinks=True):
         folders[:] = [name for name in folders if name[0] != "."]
         if Path(home).is_symlink() and os.path.realpath(home) in map(os.path.realpath, Path(home).parents):

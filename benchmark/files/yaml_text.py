@@ -20,7 +20,7 @@ class _Loader(yaml.SafeLoader):
     """Refuses a key that is there twice: YAML's own rule, which PyYAML breaks by taking the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        node = super().compose_mapping_node(anchor)
         first: dict[Any, yaml.Mark] = {}
         for key, _ in node.value:
             other = key.tag.endswith((":int", ":float", ":bool", ":null"))

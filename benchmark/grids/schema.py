@@ -91,10 +91,9 @@ class GridFile(Registered):
 
     @model_validator(mode="after")
     def _named_rows_are_there(self) -> GridFile:
-        once([contrast.name for contrast in self.contrasts], "contrasts:")
         for first, second in combinations(self.contrasts, 2):
-            if first.compared == second.compared:
-                raise ValueError(f"contrasts: {first.name!r} and {second.name!r} compare the same; name it once")
+            if first.name == second.name or first.compared == second.compared:
+                raise ValueError(f"contrasts: {first.name!r} and {second.name!r} have one name or compare the same")
         for place, rows in {
             "contrasts": [row for contrast in self.contrasts for row in contrast.weights],
             "placebos": sum(self.placebos.items(), ()),

@@ -53,7 +53,7 @@ class NamedModel(BaseModelSpec):
         Raises:
             VitinitError: an argument is given twice, as `img_size` and `image_size`, or in `args` and beside it.
         """
-        args: dict[str, Any] = {}
+        args = {}
         for name, value in [*fields.items(), *(fields.get("args") or {}).items()]:
             if name in (cls.key, "args") or (name, value) == ("arch", cls.name()):
                 continue

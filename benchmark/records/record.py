@@ -88,7 +88,7 @@ class _Recorded(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = fields_of(self)
+        fields = fields_of(self)
         return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -142,7 +142,7 @@ class EpochRow(_Recorded):
             return self.ema_score
         if metric not in ("loss", self.field):
             return self.metrics.get(metric)
-        values: list[float | None] = [getattr(self, f"{split}_{metric}") for split in ("test", "val")]
+        values = [getattr(self, f"{split}_{metric}") for split in ("test", "val")]
         return values[1] if values[0] is None else values[0]
 
     def scored(self, digits: int = 1) -> str:

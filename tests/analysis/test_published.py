@@ -84,6 +84,6 @@ def test_no_published_number_stands_beside_a_part_of_the_dataset(tmp_path):
     for images, number in (((1_281_167, 50_000), 74.24), ((1_281_166, 50_000), None), ((1_281_167, 49_990), None)):
         record = done("Imp.-3", (70.0,), dataset="imagenet", paper=True, images=images)
         table = build(load([write(tmp_path / str(images), record)]))
-        assert table.numbers["published"].dropna().tolist() == ([number] if number else [])
+        assert table.frame["published"].dropna().tolist() == ([number] if number else [])
         notes = [note.rpartition(": ")[2] for note in table.notes if "Not the whole" in note]
         assert notes == ([] if number else [f"{images[0]:,} and {images[1]:,} of ImageNet."])

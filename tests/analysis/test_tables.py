@@ -33,7 +33,7 @@ BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
 
 def cell(table, row, column="cifar10"):
     """The numbers of a cell that it has."""
-    lines = table.numbers[(table.numbers["row"] == row) & (table.numbers["column"] == column)]
+    lines = table.frame[(table.frame["row"] == row) & (table.frame["column"] == column)]
     return lines.iloc[0].dropna().to_dict()
 
 
@@ -70,7 +70,7 @@ def means(lines):
 
 def assert_shown(name, table, expected):
     """Compare the means of these cells."""
-    numbers = build(load([REFERENCE], name), f"{name}_{table}").numbers.dropna(subset="mean")
+    numbers = build(load([REFERENCE], name), f"{name}_{table}").frame.dropna(subset="mean")
     assert len(expected) > 9
     means = numbers.set_index(["row", "column"])["mean"].loc[expected.index]
     pd.testing.assert_series_equal(means, expected, check_dtype=False)
@@ -87,7 +87,7 @@ def test_main_tables_have_runs_whose_spec_is_the_same_but_for_the_seed(name):
     frame["row"] = [record["row"] for record in done]
     frame["spec"] = [json.dumps(record["spec"] | {"seed": 0}, sort_keys=True) for record in done]
     expected = frame.groupby(["row", "spec"])["score"].agg(["count", "mean", "std"]).reset_index("row")
-    cells = build(load([REFERENCE], name)).numbers.query("n > 0")[["row", "n", "mean", "std"]]
+    cells = build(load([REFERENCE], name)).frame.query("n > 0")[["row", "n", "mean", "std"]]
     cells, expected = (frame.sort_values(list(frame), ignore_index=True) for frame in (cells, expected))
     pd.testing.assert_frame_equal(cells, expected.set_axis(cells.columns, axis=1), check_dtype=False)
 
@@ -104,7 +104,7 @@ def test_accuracy_without_a_term_and_what_is_switched_on():
             for label in ("train gating", "conv init"):
                 switches[run["row"], label] = method["params"].get(label.replace(" ", "_"), True)
     assert_shown("convit-ablation-small", "masked", means(masked))
-    numbers = build(load([REFERENCE], "convit-ablation-small"), "convit-ablation-small_switches").numbers
+    numbers = build(load([REFERENCE], "convit-ablation-small"), "convit-ablation-small_switches").frame
     switched = numbers.set_index(["row", "column"])["switch"].to_dict()
     assert {key: switched[key] for key in switches} == switches
     assert {*switches.values()} == {True, False}
@@ -138,7 +138,7 @@ def test_the_gain_per_doubling_is_a_slope_over_the_logarithm(tmp_path):
     epochs, runs = [5, 20, 80, 160], study("length")
     gains = [runs.gain(f"Mimetic, {n} epochs", f"Kaiming uniform, {n} epochs").mean() for n in epochs]
     slope = scipy_stats.linregress(np.log2(epochs), gains).slope
-    numbers = build(load([REFERENCE], "length"), "length_scaling").numbers.set_index(["row", "column"])
+    numbers = build(load([REFERENCE], "length"), "length_scaling").frame.set_index(["row", "column"])
     assert numbers.loc[("Mimetic", "gain per doubling"), "mean"] == pytest.approx(slope)
     assert numbers.loc[("Mimetic", "epochs 80"), "difference"] == pytest.approx(gains[2])
     p = Facts(load([REFERENCE], "length")).contrast("Mimetic, slope per doubling").p
@@ -312,7 +312,7 @@ def test_pandas_reads_the_csv_as_it_was_written(tmp_path):
     table = build(load([write(tmp_path, *rows)]))
     read = pd.read_csv(io.StringIO(to_csv(table)), keep_default_na=False, na_values=[""])
     assert sorted(read["row"]) == sorted(["None", "NA", 'a "b", c'])
-    pd.testing.assert_frame_equal(read, table.numbers, check_dtype=False, rtol=1e-9)
+    pd.testing.assert_frame_equal(read, table.frame, check_dtype=False, rtol=1e-9)
 
 
 def test_latex_is_a_table_a_wide_one_or_a_long_one_in_papers_words(tmp_path):
