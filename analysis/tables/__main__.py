@@ -11,7 +11,7 @@ from vitinit.analysis.tables import notes
 from vitinit.analysis.tables.contrasts import of_contrasts
 from vitinit.analysis.tables.registry import build, names
 from vitinit.analysis.tables.render import FORMATS, to_terminal
-from vitinit.initializers.errors import BrokenFile, VitinitError, count, unknown_name
+from vitinit.initializers.errors import BrokenFile, count, unknown_name
 
 
 def run(

@@ -8,7 +8,7 @@ import yaml
 
 from vitinit.analysis.published import IMAGES
 from vitinit.benchmark.records.record import FailureRecord, RunRecord, SkipRecord
-from vitinit.benchmark.records.store import Store
+from vitinit.benchmark.records.store import Layout, Store
 from vitinit.benchmark.spec import RunSpec
 
 ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text(encoding="utf-8"))
@@ -110,6 +110,11 @@ def several(root, values, **which):
         for seed, top1 in enumerate(tops):
             write(root, done(row, top1 if isinstance(top1, Sequence) else (top1,), seed=seed, **which))
     return root
+
+
+def laid_out(root, **fields):
+    """The layout of the study, as of a grid that says this."""
+    Store(root).write_layout("small", Layout(**fields))
 
 
 def with_metrics(record, **metrics):

@@ -4,14 +4,13 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from synthetic_records import dense, done, several, validated, with_metrics, write
+from synthetic_records import dense, done, laid_out, several, validated, with_metrics, write
 
 from vitinit.analysis.figures import __main__ as figures
 from vitinit.analysis.figures.registry import FIGURES
 from vitinit.analysis.figures.style import digest, panels
 from vitinit.analysis.frame import load
 from vitinit.analysis.tables.registry import build
-from vitinit.benchmark.records.store import Layout, Store
 
 
 def gains(study, baseline=None):
@@ -45,9 +44,9 @@ def test_differences_are_by_seed_to_the_own_base_or_a_baseline_and_a_fall_of_an_
 def test_the_comparisons_that_a_grid_names_are_drawn_if_all_have_runs(tmp_path):
     several(tmp_path, {"ConViT": (60.0, 64.0), "Mimetic": (50.0, 51.0)})
     several(tmp_path, {"Kaiming uniform": (58.0, 60.0)}, label="DeiT")
-    Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT")]))
+    laid_out(tmp_path, contrasts=[("ConViT", "DeiT")])
     assert gains(load([tmp_path])) == {("cifar10", "ConViT − DeiT"): [2, 4]}
-    Store(tmp_path).write_layout("small", Layout(contrasts=[("ConViT", "DeiT"), ("Mimetic", "gone")]))
+    laid_out(tmp_path, contrasts=[("ConViT", "DeiT"), ("Mimetic", "gone")])
     assert gains(load([tmp_path])) == {("cifar10", "Mimetic"): [-8, -9]}
 
 

@@ -1,9 +1,8 @@
 """Reading records: which folder, which study, what is left out."""
 
-from synthetic_records import done, failed, skipped, write
+from synthetic_records import done, failed, laid_out, skipped, write
 
 from vitinit.analysis.frame import load
-from vitinit.benchmark.records.store import Layout, Store
 
 
 def test_study_choice(tmp_path):
@@ -59,10 +58,10 @@ def test_rows_are_in_the_order_that_stands_beside_the_records(tmp_path):
     labels = ["ConViT", "Mimetic", "Imp.-3", "never run"]
     for row in ("Trunc normal", "Imp.-3", "ConViT", "Mimetic"):
         write(tmp_path / "one", done(row))
-    Store(tmp_path / "one").write_layout("small", Layout(rows=labels))
+    laid_out(tmp_path / "one", rows=labels)
     assert load([tmp_path / "one"]).rows == ["ConViT", "Mimetic", "Imp.-3", "Trunc normal"]
     write(tmp_path / "two", done("Kaiming uniform"), done("Imp.-5"))
-    Store(tmp_path / "two").write_layout("small", Layout(rows=["Imp.-5", "Kaiming uniform", "ConViT"]))
+    laid_out(tmp_path / "two", rows=["Imp.-5", "Kaiming uniform", "ConViT"])
     both = ["ConViT", "Mimetic", "Imp.-3", "Imp.-5", "Kaiming uniform", "Trunc normal"]
     assert load([tmp_path / "one", tmp_path / "two"]).rows == both, "the first folder's order, then what others add"
     (tmp_path / "one" / "small" / "LAYOUT").write_text('{"Mimetic": 1}')

@@ -7,7 +7,7 @@ import statistics
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
-from synthetic_records import several
+from synthetic_records import laid_out, several
 
 from tests.records import REFERENCE
 from vitinit.analysis.board import SETTINGS
@@ -79,7 +79,7 @@ def test_a_spread_is_of_two_seeds_or_more():
 def test_of_several_columns_one_is_named(tmp_path):
     for dataset in ("cifar10", "cifar100"):
         several(tmp_path, {"Kaiming uniform": [40.0, 41.0, 42.0], "Mimetic": [45.0, 46.1, 46.9]}, dataset=dataset)
-    Store(tmp_path).write_layout("small", Layout(contrasts=[("Mimetic", "Kaiming uniform")]))
+    laid_out(tmp_path, contrasts=[("Mimetic", "Kaiming uniform")])
     facts = Facts(load([tmp_path]))
     for asked in (facts.gain, lambda *_: facts.contrast("Mimetic − Kaiming uniform")):
         with pytest.raises(VitinitError, match="name one of its columns: .*10, .*100"):
@@ -90,7 +90,7 @@ def test_a_text_of_a_record_is_no_markup_on_a_page_and_one_seed_has_no_interval(
     first, second = "<script src=//e/a.js>[x](javascript:y)", r"\\<img src=x onerror=y>![p](https://e/t.png)"
     several(tmp_path, {"Kaiming uniform": [40.0]}, label=first)
     several(tmp_path, {"Mimetic": [40.0]}, label=second)
-    Store(tmp_path).write_layout("small", Layout(title=first, contrasts=[(second, first)], planned=9))
+    laid_out(tmp_path, title=first, contrasts=[(second, first)], planned=9)
     text = page(load([tmp_path]))
     assert not re.search("<(script|img|a )|nan", MarkdownIt().enable("table").render(text))
     assert ": 0.00, no interval, n = 1." in text

@@ -14,13 +14,9 @@ from vitinit.analysis.comparison import unnamed
 from vitinit.benchmark.records.looks import DETECTABLE, PLAN, Looks, read
 from vitinit.initializers.errors import VitinitError
 
-RNG = np.random.default_rng(3)
 
-
-@pytest.fixture(autouse=True)
-def _drawn_from_the_start():
-    """So that no test's values depend on which tests ran before it."""
-    RNG.bit_generator.state = np.random.default_rng(3).bit_generator.state
+def normal(**how):
+    return np.random.default_rng(3).normal(**how)
 
 
 def series(values):
@@ -46,7 +42,7 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand_at_the_seeds_that
     # Row means 2, 5, 5, seed means 3, 5, grand mean 4: residuals 1, 0, 1, four squares of 1 over 2 degrees of freedom.
     rows = {"a": series([2.0, 2.0]), "b": series([4.0, 6.0]), "c": series([3.0, 7.0, 90.0])}
     assert stats.pooled(pd.DataFrame(rows)) == (pytest.approx(np.sqrt(2)), 2)
-    ours, theirs = series(RNG.normal(1, size=6)), series(RNG.normal(size=6))
+    ours, theirs = map(series, normal(size=(2, 6)))
     std, df = stats.pooled(pd.DataFrame({"ours": ours, "theirs": theirs}))
     estimate = stats.Estimate(n=6, mean=(ours - theirs).mean(), std=std * np.sqrt(2), df=df)
     expected = scipy_stats.ttest_rel(ours, theirs)
@@ -56,7 +52,7 @@ def test_noise_is_pooled_over_rows_as_a_two_way_layout_by_hand_at_the_seeds_that
 
 
 def test_student_against_scipy_and_where_all_values_are_equal_up_to_rounding():
-    x = RNG.normal(1, size=5)
+    x = normal(loc=1, size=5)
     expected = scipy_stats.ttest_1samp(x, 0)
     assert stats.student(x).t_test() == pytest.approx(expected.pvalue)
     assert (stats.student(x).low, stats.student(x).high) == pytest.approx(expected.confidence_interval(0.95))
@@ -67,7 +63,7 @@ def test_student_against_scipy_and_where_all_values_are_equal_up_to_rounding():
 
 
 def test_the_smallest_effect_that_sign_flips_detect_has_one_sign_at_all_seeds_in_four_studies_of_five():
-    x = RNG.normal(size=8)
+    x = normal(size=8)
     effect = stats.sign_flips_detect(x, 0.05 / 4)
     assert scipy_stats.norm.cdf(effect / x.std(ddof=1)) ** 8 == pytest.approx(0.8)
     assert stats.sign_flips_detect(x[:4], 0.05) == np.inf

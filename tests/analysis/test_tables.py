@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 import yaml
 from scipy import stats as scipy_stats
-from synthetic_records import dense, done, failed, respecified, several, skipped, write
+from synthetic_records import dense, done, failed, laid_out, respecified, several, skipped, write
 
 from tests.records import REFERENCE, study
 from vitinit.analysis.comparison import compare, named
@@ -24,7 +24,6 @@ from vitinit.analysis.pages.render import page
 from vitinit.analysis.tables.registry import build
 from vitinit.analysis.tables.render import to_csv, to_latex, to_markdown, to_part
 from vitinit.analysis.text import escape_latex, escape_markdown
-from vitinit.benchmark.records.store import Layout, Store
 from vitinit.initializers.errors import VitinitError
 
 MIMETIC = {0: 41.25, 1: 43.5, 2: 40.0, 7: 90.0}
@@ -33,8 +32,7 @@ BASE = {0: 40.0, 1: 39.0, 2: 42.75, 5: 10.0}
 
 def cell(table, row, column="cifar10"):
     """The numbers of a cell that it has."""
-    lines = table.frame[(table.frame["row"] == row) & (table.frame["column"] == column)]
-    return lines.iloc[0].dropna().to_dict()
+    return table.frame.query("row == @row and column == @column").iloc[0].dropna().to_dict()
 
 
 def note(table, beginning):
@@ -138,11 +136,14 @@ def test_the_gain_per_doubling_is_a_slope_over_the_logarithm(tmp_path):
     epochs, runs = [5, 20, 80, 160], study("length")
     gains = [runs.gain(f"Mimetic, {n} epochs", f"Kaiming uniform, {n} epochs").mean() for n in epochs]
     slope = scipy_stats.linregress(np.log2(epochs), gains).slope
-    numbers = build(load([REFERENCE], "length"), "length_scaling").frame.set_index(["row", "column"])
-    assert numbers.loc[("Mimetic", "gain per doubling"), "mean"] == pytest.approx(slope)
-    assert numbers.loc[("Mimetic", "epochs 80"), "difference"] == pytest.approx(gains[2])
-    p = Facts(load([REFERENCE], "length")).contrast("Mimetic, slope per doubling").p
-    assert numbers.loc[("Mimetic", "gain per doubling"), "p"] == p, "that of the grid"
+    length = load([REFERENCE], "length")
+    table = build(length, "length_scaling")
+    doubling = cell(table, "Mimetic", "gain per doubling")
+    assert (doubling["mean"], doubling["p"]) == (
+        pytest.approx(slope),
+        Facts(length).contrast("Mimetic, slope per doubling").p,
+    )
+    assert cell(table, "Mimetic", "epochs 80")["difference"] == pytest.approx(gains[2])
     for size in (500, 1000, 2000):
         several(tmp_path, {"Kaiming uniform": [40.0, 41.0], "Mimetic": [45.0, 46.0 + size / 500]}, train_size=size)
     table = build(load([tmp_path]), "small_scaling")
@@ -161,7 +162,7 @@ def test_two_metrics_in_one_column_are_refused(tmp_path):
 
 def test_bases_and_placebos_are_those_with_the_rows_recipe_and_a_control_that_which_the_grid_names(tmp_path):
     write(tmp_path, done("Imp.-3", (50.0,)), done("Imp.-5", (50.0,)))
-    Store(tmp_path).write_layout("small", Layout(placebos={"Imp.-3": "B mimetic", "Imp.-5": "B mimetic"}))
+    laid_out(tmp_path, placebos={"Imp.-3": "B mimetic", "Imp.-5": "B mimetic"})
     for name, lr in (("A", 1e-3), ("B", 3e-3), ("C", 9e-3)):
         for row, kind in (("Kaiming uniform", "base"), ("Mimetic", "mimetic"), ("Placebo of Mimetic", "spectrum")):
             if (name, kind) != ("C", "base"):
@@ -219,7 +220,7 @@ def noted(root):
     unlike = respecified(done("Kaiming uniform", (7.0,), dataset="digits"), recipe={"lr": 3e-3})
     data = unlike.dataset.model_copy(update={"checksum": "1" * 64})
     write(root, unlike.model_copy(update={"dataset": data}))
-    Store(root).write_layout("small", Layout(rows=["Mimetic", "gone"]))
+    laid_out(root, rows=["Mimetic", "gone"])
     (root / "small/notes.json").write_text("{}")
     return root
 
@@ -237,7 +238,7 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     several(tmp_path, {"Kaiming uniform": range(40, 48), "Mimetic": ours, "Imp.-3": [40.5, *range(40, 47)]})
     contrasted = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), ("Imp.-5", "Mimetic")]
     analysis = {"test": "sign_flip"}
-    Store(tmp_path).write_layout("small", Layout(contrasts=contrasted, columns=["cifar10", "svhn"], analysis=analysis))
+    laid_out(tmp_path, contrasts=contrasted, columns=["cifar10", "svhn"], analysis=analysis)
     study = load([tmp_path])
     found = named(study)["Mimetic − Kaiming uniform", "cifar10"]
     assert (found.size, found.p) == (6, pytest.approx(6 * 2 / 256))
@@ -247,7 +248,7 @@ def test_what_has_no_runs_yet_keeps_its_place_in_the_correction_and_what_was_ski
     write(tmp_path, done("Kaiming uniform", dataset="digits"), skipped("Mimetic", dataset="digits"))
     found = named(load([tmp_path]))["Mimetic − Kaiming uniform", "cifar10"]
     assert found.size == 4, "on digits two of the three have a row that was skipped"
-    Store(tmp_path).write_layout("small", Layout(runs={"0" * 16: "Mimetic"}))
+    laid_out(tmp_path, runs={"0" * 16: "Mimetic"})
     assert not named(load([tmp_path])), "the grid is of other data now"
 
 
@@ -259,7 +260,7 @@ def test_a_comparison_has_one_interval_and_one_p_wherever_it_stands(tmp_path):
     weights = {"Mimetic": 1, "Kaiming uniform": -1, "Imp.-3": -1, "Imp.-5": 1}
     contrasts = [("Mimetic", "Kaiming uniform"), ("Imp.-3", "Kaiming uniform"), {"name": "all", "weights": weights}]
     alone = {"name": "alone", "family": "second", "weights": {"Mimetic": 1, "Kaiming uniform": -1}}
-    Store(tmp_path).write_layout("small", Layout(contrasts=[*contrasts, alone]))
+    laid_out(tmp_path, contrasts=[*contrasts, alone])
     study = load([tmp_path])
     gains = [ours - theirs for ours, theirs in zip(tops["Mimetic"], tops["Kaiming uniform"], strict=True)]
     test = scipy_stats.ttest_1samp(gains, 0)
