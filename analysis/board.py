@@ -58,8 +58,7 @@ def catalogue(study: Study) -> Iterator[Entry]:
             control = compare(study, (row, controls.get(row, "")), column)
             alone = study.examples[row, None].model == study.examples[bases[row], None].model
             placebo = control.told if control else ""
-            seconds = _seconds(study, row)
-            yield Entry(row, bases[row], over.low, over.told, over.n, seconds, study.name, placebo, alone)
+            yield Entry(row, bases[row], over.low, over.told, over.n, _seconds(study, row), study.name, placebo, alone)
 
 
 def ranked(study: Study, last: Look) -> Entry:

@@ -137,7 +137,4 @@ def run(
     command.say(lines(frame.load(results, study)))
 
 
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

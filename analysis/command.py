@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.atomic import write_with_folder
 from vitinit.initializers.errors import BrokenFile, VitinitError, guarded, located, os_errors
 
 ResultsOption = Annotated[
@@ -46,8 +46,13 @@ HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 """Characters that a terminal obeys, or that turn the direction of text: no file of ours has one."""
 
 
-def main_of(run: Callable[..., None]) -> Callable[..., int]:
-    """Return a command line of one command, for `python -m vitinit.analysis.NAME`; it returns the exit code."""
+def main_of(run: Callable[..., None], name: str) -> Callable[..., int]:
+    """Return the command line of one command, which returns the exit code; `python -m` its module carries it out.
+
+    Args:
+        run: The command.
+        name: `__name__` of its module.
+    """
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(run)
 
@@ -57,6 +62,8 @@ def main_of(run: Callable[..., None]) -> Callable[..., int]:
         except SystemExit as end:
             return int(end.code or 0)
 
+    if name == "__main__":
+        raise SystemExit(main())
     return main
 
 
@@ -78,8 +85,7 @@ def write(path: Path, content: str | bytes) -> None:
     if isinstance(content, str):
         content = HIDDEN.sub("?", content).encode()
     with os_errors(f"cannot write {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        write_with_folder(path, content)
 
 
 @contextmanager

@@ -122,7 +122,4 @@ def _inline(text: str) -> Markup:
     return Markup(re.sub(r"\\([^\w\s])", r"\1", html))
 
 
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

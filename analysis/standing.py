@@ -144,7 +144,4 @@ def run(
     command.say(lines(result, study, others))
 
 
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

@@ -149,5 +149,4 @@ def holm(p: Sequence[float]) -> list[float]:
     order = np.argsort(p, kind="stable")
     corrected = np.zeros(len(p))
     corrected[order] = np.maximum.accumulate(np.asarray(p)[order] * np.arange(len(p), 0, -1))
-    result = np.minimum(corrected, 1).tolist()
-    return result
+    return np.minimum(corrected, 1).tolist()

@@ -278,7 +278,7 @@ def _plain(value: Any, files: bool = True) -> Any:
 def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
     """Resolve a grid, and write it unless its file says the same already; `here`: in this process it is carried out."""
     from vitinit.benchmark.files import yaml_text
-    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.files.atomic import write_with_folder
     from vitinit.benchmark.grids.grid import resolve
 
     new = yaml_text.to_yaml(content)
@@ -290,9 +290,8 @@ def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
         named = [part for cell in grid.cells for part in (cell.spec.base, cell.spec.method) if part]
         if not here and (own := {name for part in named for name in part.names()} & plugins.OF_OTHERS):
             raise VitinitError(f"initializer {min(own)!r} is known to this process alone: write 'file.py:CLASS'")
-        path.parent.mkdir(parents=True, exist_ok=True)
         if before != new:  # rows may be in another order now
-            write_atomically(path, new)
+            write_with_folder(path, new)
     return grid
 
 

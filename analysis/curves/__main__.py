@@ -5,7 +5,4 @@ from vitinit.analysis.curves.registry import CURVES
 from vitinit.analysis.figures.drawing import command_of
 
 run = command_of(CURVES, "Draw attention, gates and representations over epochs as PDF and PNG.")
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

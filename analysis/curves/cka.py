@@ -25,8 +25,7 @@ def cka(first_MBnn: NDArray[Any], second_KBnn: NDArray[Any]) -> Floats:
         first_MBnn: Gram matrices X X^T of M representations, B batches of n > 3 images.
         second_KBnn: the same of K others, of the same images.
     """
-    result = _directions(first_MBnn) @ _directions(second_KBnn).T
-    return result
+    return _directions(first_MBnn) @ _directions(second_KBnn).T
 
 
 def _directions(grams_MBnn: NDArray[Any]) -> Floats:
@@ -42,5 +41,4 @@ def _directions(grams_MBnn: NDArray[Any]) -> Floats:
     centred = grams_MBnn - (rows + columns) / (n - 2) + rows.sum(-2, keepdims=True) / ((n - 1) * (n - 2))
     centred_MF = (centred * off_diagonal_nn).reshape(len(centred), -1)
     norms_M, before_M = (np.linalg.norm(grams.reshape(len(centred), -1), axis=1) for grams in (centred_MF, grams_MBnn))
-    result = centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]
-    return result
+    return centred_MF / np.where(norms_M > ROUNDING * before_M, norms_M, np.nan)[:, None]

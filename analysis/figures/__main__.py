@@ -5,7 +5,4 @@ from vitinit.analysis.figures.drawing import command_of
 from vitinit.analysis.figures.registry import FIGURES
 
 run = command_of(FIGURES, "Draw figures of records as PDF and PNG.")
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

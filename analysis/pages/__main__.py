@@ -59,7 +59,4 @@ def run(
     print(f"up to date: {written}")
 
 
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

@@ -79,7 +79,4 @@ def run(
     command.refuse(broken)
 
 
-main = command.main_of(run)
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+main = command.main_of(run, __name__)

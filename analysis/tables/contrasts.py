@@ -53,12 +53,7 @@ def _evaluated(study: Study) -> dict[str, list[int]]:
     return {column: sorted(values) for column, values in common.items() if values}
 
 
-def followed(study: Study) -> bool:
-    """Return True if rows that the grid compares were evaluated after several epochs."""
-    return any(len(epochs) > 1 for epochs in _evaluated(study).values())
-
-
-@TABLES.add("_epochs", followed, place=3)
+@TABLES.add("_epochs", lambda study: any(len(epochs) > 1 for epochs in _evaluated(study).values()), place=3)
 def over_epochs(asked: Asked) -> Table:
     """Return a line per contrast and dataset: accuracy of the row before the minus and the difference, by epoch."""
     study, evaluated = asked.study.by("last"), _evaluated(asked.study)

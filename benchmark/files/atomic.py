@@ -33,6 +33,12 @@ def write_atomically(path: Path, content: bytes | memoryview) -> None:
     sync_folder(path.parent)
 
 
+def write_with_folder(path: Path, content: bytes | memoryview) -> None:
+    """Write atomically into a folder that is made if it is not there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+
+
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
     """Keep other processes that use this from a file while it is read and written anew; on a network file system, too.

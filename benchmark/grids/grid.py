@@ -18,7 +18,7 @@ from typing import Any
 from vitinit.benchmark.augmentations import registry as augmentations
 from vitinit.benchmark.datasets import registry as datasets
 from vitinit.benchmark.fields import is_folder_name, parsed, spelled
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.atomic import write_with_folder
 from vitinit.benchmark.files.yaml_text import read
 from vitinit.benchmark.grids.schema import Cell, Grid, GridFile
 from vitinit.benchmark.models import registry as models
@@ -339,8 +339,7 @@ def kept_answer(find_out: Callable[..., Any], *given: Any) -> Any:
         return json.loads(path.read_bytes())
     answer = find_out(*given)
     with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(answer).encode())
+        write_with_folder(path, json.dumps(answer).encode())
     return answer
 
 

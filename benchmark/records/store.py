@@ -28,7 +28,7 @@ from pydantic import Field, TypeAdapter
 
 from vitinit.benchmark.contrasts import Registered
 from vitinit.benchmark.fields import Frozen, Model
-from vitinit.benchmark.files.atomic import alone, write_atomically
+from vitinit.benchmark.files.atomic import alone, write_with_folder
 from vitinit.benchmark.files.reading import MIB, read, refuse_packed, sha256
 from vitinit.benchmark.records.record import (
     FailureRecord,
@@ -169,9 +169,8 @@ class Store:
         path = self.path(outcome.study, outcome.run_id, outcome.status)
         content = to_bytes(outcome)
         with os_errors(f"cannot write {path}"):
-            path.parent.mkdir(parents=True, exist_ok=True)
             _set_aside_invalid(path)
-            write_atomically(path, content)
+            write_with_folder(path, content)
         for status in STATUSES[STATUSES.index(outcome.status) + 1 :]:
             self.remove(outcome.study, outcome.run_id, status)
         return path
@@ -319,8 +318,7 @@ def write_model(path: Path, content: Frozen) -> None:
         VitinitError: the folder cannot be written.
     """
     with os_errors(f"cannot write {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, seal(content.model_dump_json(indent=1).encode()))
+        write_with_folder(path, seal(content.model_dump_json(indent=1).encode()))
 
 
 # --- attention maps and Gram matrices: a zip of five arrays, whose CRC-32 tells of flipped bits ---

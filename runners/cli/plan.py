@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from vitinit.benchmark.datasets import registry as datasets
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.atomic import write_with_folder
 from vitinit.benchmark.files.yaml_text import mapping, to_yaml
 from vitinit.benchmark.grids import grid as grids
 from vitinit.benchmark.grids.schema import Cell
@@ -341,8 +341,7 @@ def prepare(
     digest = plugins.short_hash(repr([(cell.run_id, sorted(cell.sources.items())) for cell in cells]).encode())
     grid = results / f"rank-{re.sub(r'[^A-Za-z0-9_]', '_', row)}-{digest[:8]}.yaml"
     with os_errors(f"cannot write {grid}"):
-        results.mkdir(parents=True, exist_ok=True)
-        write_atomically(grid, to_yaml(content))
+        write_with_folder(grid, to_yaml(content))
     before = looks.read(results / grid.stem)
     if before is None:
         looks.write(results / grid.stem, plan)

@@ -207,7 +207,7 @@ def export(
     """Write one table of runs and one of epochs, as CSV, for other programs. Exit code 1 if any file cannot be read."""
     import pandas as pd
 
-    from vitinit.benchmark.files.atomic import write_atomically
+    from vitinit.benchmark.files.atomic import write_with_folder
     from vitinit.benchmark.records.export import csv_text, tables
 
     if out == LOCAL / "export" and out.is_symlink():
@@ -216,8 +216,7 @@ def export(
     for name, rows in (("runs.csv", runs), ("epochs.csv", epochs)):
         text = csv_text(pd.DataFrame(rows, dtype=object), lineterminator="\r\n")
         with os_errors(f"cannot write to {out}"):
-            out.mkdir(parents=True, exist_ok=True)
-            write_atomically(out / name, text.encode())
+            write_with_folder(out / name, text.encode())
         say(f"{out / name}: {count(len(rows), 'row')}")
     for problem in unread:
         say(f"left out: {problem}")

@@ -12,7 +12,7 @@ import torch
 from timm.models.convit import ConVit
 from torch import Tensor, nn
 
-from vitinit.benchmark.files.atomic import write_atomically
+from vitinit.benchmark.files.atomic import write_with_folder
 from vitinit.benchmark.models.layers.gated_attention import leaving_out
 from vitinit.benchmark.records.record import Masked, Probe
 from vitinit.benchmark.records.store import AttentionMaps, maps_to_bytes
@@ -198,8 +198,7 @@ def grams(model: nn.Module, images_BCHW: Tensor) -> Tensor:
 def keep(what: str, path: Path, content: bytes, report: Callable[[str], None]) -> str | None:
     """Write what is to be kept beside a record and return its sha256; where it cannot be written, say so."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, content)
+        write_with_folder(path, content)
     except OSError as error:
         report(f"the {what} are not kept: cannot write {path}: {error.strerror or error}")
         return None
