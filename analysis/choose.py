@@ -109,8 +109,9 @@ def choose(study: frame.Study) -> tuple[list[str], list[Choice]]:
             for seed, score in scores.items():
                 if isinstance(score, str):
                     texts = ", ".join(f"{name} {x}" for name, x in zip(fields, value, strict=True))
-                    where = f"{row}, {texts}, seed {seed}: {score}"
-                    raise VitinitError(f"study {study.name!r} is not finished, nothing is chosen: {where}")
+                    raise VitinitError(
+                        f"study {study.name!r} is not finished, nothing is chosen: {row}, {texts}, seed {seed}: {score}"
+                    )
             candidates.append(Candidate(value, scores, fmean(scores.values())))
         if not candidates:
             raise VitinitError(f"study {study.name!r}: {row} diverged with every value, so none is chosen for it")

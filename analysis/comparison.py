@@ -166,13 +166,12 @@ def compare(
     """
     if isinstance(contrast, tuple):
         contrast = between(*contrast)
-    specs = [study.examples.get((row, column)) for row in contrast.weights]
-    if all(spec and spec.recipe.epochs == epoch for spec in specs):
+    if all((spec := study.examples.get((row, column))) and spec.recipe.epochs == epoch for row in contrast.weights):
         epoch = 0
     if not epoch and seeds is None:
         for known in study.contrasts:
             if known.compared == contrast.compared and (comparison := named(study).get((known.name, column))):
-                row = next(iter(contrast.weights))
+                row = min(contrast.weights)
                 times = round(contrast.weights[row] / known.weights[row], 6)
                 return replace(comparison * times, name=contrast.name)
     d = _differences(study, contrast, column, epoch)
@@ -242,8 +241,9 @@ def _corrected(test: str | None, comparisons: Collection[Comparison], missing: i
 def _differences(study: Study, contrast: Contrast, column: str, epoch: int = 0) -> pd.Series[float]:
     """Return the weighted sum of rows at the seeds that all have."""
     values, sign = values_by_seed(study, epoch), -1 if column in study.lower_is_better else 1
-    empty = pd.Series(dtype=float)
-    weighted = [sign * weight * values.get((row, column), empty) for row, weight in contrast.weights.items()]
+    weighted = [
+        sign * weight * values.get((row, column), pd.Series(dtype=float)) for row, weight in contrast.weights.items()
+    ]
     return sum(weighted[1:], weighted[0]).dropna().sort_index()
 
 

@@ -140,8 +140,8 @@ class Study:
     @property
     def score(self) -> str:
         """Name of the scores: `test top-1`, `validation top-1`, or `top-1` where some are of either."""
-        names = {("test",): "test ", ("val",): "validation "}
-        return names.get(tuple(self.runs["split"].unique()), "") + self.measured
+        split = tuple(self.runs["split"].unique())
+        return {("test",): "test ", ("val",): "validation "}.get(split, "") + self.measured
 
     @cached_property
     def examples(self) -> dict[tuple[str | None, str | None], RunSpec]:

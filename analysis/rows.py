@@ -58,8 +58,10 @@ def _alike(study: Study, row: str, other: str, *fields: str) -> bool:
 def values_by_seed(study: Study, epoch: int = 0) -> Mapping[Key, pd.Series[float]]:
     """Return the scores of the finished runs, by row and column: after an epoch, or (0) those of the study."""
     scores = study.epochs[study.epochs["epoch"] == epoch] if epoch else study.runs
-    groups = scores.groupby(["row", "column"])
-    return {(str(row), str(column)): group.set_index("seed")["score"] for (row, column), group in groups}
+    return {
+        (str(row), str(column)): group.set_index("seed")["score"]
+        for (row, column), group in scores.groupby(["row", "column"])
+    }
 
 
 def own_bases(study: Study) -> dict[str, str]:

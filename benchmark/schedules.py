@@ -85,7 +85,6 @@ class WSD(Schedule):
 
 
 AnySchedule = Annotated[
-    Annotated[Cosine | Constant | Linear | Polynomial | Step | WSD, Field(discriminator="name")],
-    BeforeValidator(named),
+    Annotated[Cosine | Constant | Linear | Polynomial | Step | WSD, Field(discriminator="name")], BeforeValidator(named)
 ]
 """A schedule by its name, as `wsd`, or as a mapping of its name and fields."""

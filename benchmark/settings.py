@@ -53,10 +53,8 @@ def column_parts(datasets: Mapping[str, DatasetSpec]) -> dict[str, list[str]]:
     paths = {f"/{dataset.path.rstrip('/')}" for dataset in datasets.values() if dataset.path}
     result = {}
     for column, dataset in datasets.items():
-        name, steps = (
-            PAPERS.get(dataset.name, dataset.name.partition("@")[0]),
-            (dataset.path or "").rstrip("/").split("/"),
-        )
+        name = PAPERS.get(dataset.name, dataset.name.partition("@")[0])
+        steps = (dataset.path or "").rstrip("/").split("/")
         for depth in range(len(steps), 0, -1) if dataset.path else ():
             end = "/".join(steps[-depth:])
             if sum(path.endswith(f"/{end}") for path in paths) == 1:

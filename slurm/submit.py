@@ -82,8 +82,8 @@ def script(profile: Profile, number: int, folder: Path, name: str, digest: str =
         gpus = profile.gpus * (profile.nodes if profile.gpu_option == "gpus" else 1)
         resource = "gpu" if profile.gpu_option == "gres" else None
         asked = ":".join(filter(None, [resource, profile.gpu_type, str(gpus)]))
-        others = options.get(profile.gpu_option)  # such as gres: lscratch:100
-        options[profile.gpu_option] = ",".join(filter(None, [asked, others]))
+        # beside others, such as gres: lscratch:100
+        options[profile.gpu_option] = ",".join(filter(None, [asked, options.get(profile.gpu_option)]))
     python = shlex.join([sys.executable, "-u", "-c", MAIN, str(folder / CALL), digest])
     return _make_sbatch_string(
         shlex.join(["bash", "-c", OWN_CODE + python]),

@@ -287,8 +287,10 @@ def _written(path: Path, content: dict[str, Any], here: bool) -> Grid:
         if before and yaml_text.mapping(before, path) != yaml_text.mapping(new, path):
             raise VitinitError(f"{path} is another grid: give another name, or remove it")
         grid = resolve(content, path)
-        named = [part for cell in grid.cells for part in (cell.spec.base, cell.spec.method) if part]
-        if not here and (own := {name for part in named for name in part.names()} & plugins.OF_OTHERS):
+        named = {
+            name for cell in grid.cells for part in (cell.spec.base, cell.spec.method) if part for name in part.names()
+        }
+        if not here and (own := named & plugins.OF_OTHERS):
             raise VitinitError(f"initializer {min(own)!r} is known to this process alone: write 'file.py:CLASS'")
         if before != new:  # rows may be in another order now
             write_with_folder(path, new)

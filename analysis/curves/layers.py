@@ -48,8 +48,9 @@ def probes(study: Study) -> pd.DataFrame:
                         if value is not None:
                             where = run.run_id, row, column, run.spec.seed, probe.epoch
                             lines.append((*where, quantity, layer, head, value))
-    names = ["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
-    return pd.DataFrame(lines, columns=names)
+    return pd.DataFrame(
+        lines, columns=["run_id", "row", "column", "seed", "epoch", "quantity", "layer", "head", "value"]
+    )
 
 
 def over_epochs(study: Study, name: str) -> dict[str, Panels]:

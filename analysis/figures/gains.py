@@ -15,6 +15,7 @@ from vitinit.analysis.text import listed
 from vitinit.benchmark.contrasts import Contrast
 
 BY_SEED = "by seed: mean with 95 % interval"
+OWN_BASES = "each method's base"
 
 
 def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame:
@@ -33,14 +34,14 @@ def differences_of(study: Study, contrasts: dict[str, Contrast]) -> pd.DataFrame
     return pd.DataFrame(lines, columns=["column", "label", "row", "over", "seed", "gain", "low", "high", "verdict"])
 
 
+def _hollow(data: pd.DataFrame) -> str:
+    return "; hollow: fails its test" * ("unconfirmed" in set(data["verdict"]))
+
+
 def _to_bases(study: Study) -> dict[str, Contrast]:
     """Return each row minus the row that it is compared with."""
     bases = baselines_of(study)
     return {row: between(row, bases[row]) for row in present(study.rows, bases)}
-
-
-def _over_bases(study: Study) -> str:
-    return "Gain over " + (study.baseline or "each method's base")
 
 
 def gain_name(study: Study) -> str:
@@ -106,14 +107,16 @@ def differences(study: Study) -> dict[str, Panels]:
     }
     title, data = "Comparisons that the grid names", differences_of(study, contrasts)
     if not contrasts or data["label"].nunique() < len(contrasts):
-        title, data = _over_bases(study), differences_of(study, _to_bases(study))
+        title, data = f"Gain over {study.baseline or OWN_BASES}", differences_of(study, _to_bases(study))
     if data.empty:
         return {}
     colours = palette(present(study.rows, data["row"]))
-    looks = {label: {"color": colours[row], "fmt": "o"} for label, row in zip(data["label"], data["row"], strict=True)}
+    looks = {
+        label: {"color": colours[row], "fmt": "o"} for label, row in data[["label", "row"]].itertuples(index=False)
+    }
     grid = _points(study, data, list(looks), 0.24, "label", looks)
-    hollow = "; hollow: fails its test" * ("unconfirmed" in set(data["verdict"]))
-    return {"differences": finish(study, grid, title, f"{BY_SEED}; ticks: seeds{hollow}", with_seeds(data, "label"))}
+    note = f"{BY_SEED}; ticks: seeds{_hollow(data)}"
+    return {"differences": finish(study, grid, title, note, with_seeds(data, "label"))}
 
 
 @FIGURES.add(
@@ -138,8 +141,9 @@ def forest(study: Study) -> dict[str, Panels]:
     }
     alone = [row for row in study.rows if study.examples[row, None].method and row not in bases | of]
     notes = [
-        f"{BY_SEED}, the largest gain first.",
+        f"{BY_SEED}, the largest gain first{_hollow(data)}.",
         *([f"Not drawn, as no row is the base: {listed(alone)}."] if alone else []),
         *not_initialisation_alone(study, [(row, other) for row, (other, _) in of.items() if row in set(data["row"])]),
     ]
-    return {"forest": finish(study, grid, _over_bases(study), " ".join(notes), with_seeds(data, "row"))}
+    title = f"Gain over {study.baseline or OWN_BASES}"
+    return {"forest": finish(study, grid, title, " ".join(notes), with_seeds(data, "row"))}

@@ -229,8 +229,7 @@ def set_defaults(width: float = WIDTH, font: float = 8) -> None:
 
 def present(order: Iterable[str], values: Iterable[str]) -> list[str]:
     """Return the labels that occur, in their order."""
-    known = set(values)
-    return [label for label in order if label in known]
+    return list(filter(set(values).__contains__, order))
 
 
 def finish(

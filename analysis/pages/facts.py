@@ -93,8 +93,7 @@ class Facts:
 
     def contrasts(self, family: str | None = None) -> list[tuple[str, str]]:
         """Return name and column of what the grid named and has an interval, of one family or of all."""
-        comparisons = named(self.study).items()
-        return [key for key, comparison in comparisons if comparison.verdict and family in (None, comparison.family)]
+        return [key for key, its in named(self.study).items() if its.verdict and family in (None, its.family)]
 
     def field(self, path: str, row: str | None = None, column: str | None = None, epoch: int | None = None) -> float:
         """Return a number of the records, averaged over runs, and over layers and heads where it is a list.

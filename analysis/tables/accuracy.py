@@ -36,9 +36,10 @@ def accuracy(asked: Asked) -> Table:
                 else None,
             )
     compared = {row: baselines[row] for (row, _), cell in cells.items() if cell.against}
-    known = {"pairs": pairs, "named": named(study), "plain": plain, "compared": compared, "baselines": baselines}
     notes = [
-        *study.note("differences", **known),
+        *study.note(
+            "differences", pairs=pairs, named=named(study), plain=plain, compared=compared, baselines=baselines
+        ),
         *not_initialisation_alone(study, compared.items()),
         *study.note("runs", cells=cells, mixed_code=mixed_code(study)),
         *study.note("without_numbers"),

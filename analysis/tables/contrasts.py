@@ -39,8 +39,7 @@ def contrasts(asked: Asked) -> Table:
     tested = [pair for name, pair in study.pairs.items() if any(name == row for row, _ in comparisons)]
     notes = study.note("contrasts", named=comparisons.values())
     notes += [*not_initialisation_alone(study, tested), f"Settings and counts: table {study.name}."]
-    second = {name: pair[1] for name, pair in study.pairs.items()}
-    of = subject(study, first_row=bool(study.pairs))
+    second, of = {name: pair[1] for name, pair in study.pairs.items()}, subject(study, bool(study.pairs))
     return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2, shown=shown)
 
 
@@ -74,5 +73,4 @@ def over_epochs(asked: Asked) -> Table:
         "The grid names the comparisons after the last epoch alone (table "
         f"{study.name}_contrasts); those before have Student's interval and no p. Settings: table {study.name}."
     ]
-    of = subject(study, True, "each")
-    return compose(asked, cells, of, notes, baselines=second, gain=OVER, digits=2)
+    return compose(asked, cells, subject(study, True, "each"), notes, baselines=second, gain=OVER, digits=2)

@@ -64,15 +64,15 @@ def gap(asked: Asked) -> Table:
             cells[place, row] = TableCell(values.get((row, place)))
             if row in bases:
                 cells[place, f"{row}: gap (%)"] = TableCell(by_seed.get((row, place)), signed=True)
-    notes = [*study.note("gap", bases=bases), *beside(study, cells)]
-    return compose(asked, cells, f"{subject(study)} and its gap in percent of the base's", notes)
+    what = f"{subject(study)} and its gap in percent of the base's"
+    return compose(asked, cells, what, [*study.note("gap", bases=bases), *beside(study, cells)])
 
 
 def switched(study: Study) -> bool:
     """Return True if a finished run has any of them off."""
     methods = [run.spec.method for run in study.contents.done.values()]
-    convits = [method.params for method in methods if method and method.name == METHOD]
-    return any(params.get(name) is False for params in convits for name in PARAMETERS.values())
+    convits = (method for method in methods if method and method.name == METHOD)
+    return any(convit.params.get(name) is False for convit in convits for name in PARAMETERS.values())
 
 
 @TABLES.add("_switches", switched, place=5)

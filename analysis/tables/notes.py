@@ -33,8 +33,8 @@ def beside(study: Study, cells: Mapping[Key, TableCell], paper: tuple[Publicatio
         paper: The paper and its table that are read with this table. Default: those that name the study.
     """
     publication = paper or context(study.name)
-    published = numbers(*publication) if publication else []
-    return study.note("published", cells=cells.values(), numbers=published, read_in_part=read_in_part)
+    known = numbers(*publication) if publication else []
+    return study.note("published", cells=cells.values(), numbers=known, read_in_part=read_in_part)
 
 
 def sentences(table: Table, named: Table | None = None) -> list[str]:

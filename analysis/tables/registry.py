@@ -56,11 +56,7 @@ def names(study: Study) -> dict[str, Kind]:
     return allowed
 
 
-def build(
-    study: Study,
-    name: str | None = None,
-    gain: bool | None = None,
-) -> Table:
+def build(study: Study, name: str | None = None, gain: bool | None = None) -> Table:
     """Compute one of a study's tables.
 
     Args:

@@ -102,8 +102,7 @@ def table(asked: Asked) -> Table:
         if line.over:
             bases[row] = line.over + f", {line.place}" * several
         for x in sorted({x for other in series for x in other.cells}):
-            scores = values.get(line.cells.get(x, ("", "")))
-            cells[row, f"{axis} {x:,.10g}"] = TableCell(scores, line.gains.get(x))
+            cells[row, f"{axis} {x:,.10g}"] = TableCell(values.get(line.cells.get(x, ("", ""))), line.gains.get(x))
         gained, slope = pd.DataFrame({x: gain.by_seed for x, gain in line.gains.items()}).dropna(), TableCell()
         if len(gained.columns) >= LEAST_VALUES and len(gained):
             doublings = np.log2(gained.columns.to_numpy(dtype=float))

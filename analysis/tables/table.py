@@ -85,8 +85,7 @@ class TableCell:
         if papers is not None and gains:
             texts["paper's gain"] = signed(papers, digits)
         if gains and comparison:
-            gain = replace(comparison, digits=digits).short
-            texts[GAIN] = gain + _of(comparison.n, ours.n if ours else comparison.n)
+            texts[GAIN] = replace(comparison, digits=digits).short + _of(comparison.n, ours.n if ours else comparison.n)
             if comparison.test != "none":
                 texts["p"] = p_written(comparison.p) + f" ({comparison.family})" * (comparison.family != MAIN)
         return texts

@@ -38,8 +38,7 @@ class AugMix(Augmentation):
         from vitinit.benchmark.augmentations.operations.image_operations import NOTHING, recording
         from vitinit.initializers.streams import seeded_python
 
-        config = f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}"
-        timm = recording(augment_and_mix_transform, config, size)
+        timm = recording(augment_and_mix_transform, f"augmix-m{self.magnitude}-w{self.width}-a{self.alpha}", size)
         with seeded_python(seed):
             drawn = np.zeros((images, 1 + self.width, 1 + DEPTH, len(NOTHING)))
             for chains in drawn:

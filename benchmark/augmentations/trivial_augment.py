@@ -43,8 +43,8 @@ class TrivialAugment(OnPil):
         from torchvision.transforms import InterpolationMode
         from torchvision.transforms.autoaugment import _apply_op
 
-        name = list(space(self.bins))[int(drawn[0])]
-        return _apply_op(image, name, float(drawn[1]), InterpolationMode.NEAREST, None)
+        operation = list(space(self.bins))[int(drawn[0])]
+        return _apply_op(image, operation, float(drawn[1]), InterpolationMode.NEAREST, None)
 
 
 @cache

@@ -70,8 +70,11 @@ class HuggingFace(Dataset):
                     f"dataset {spec.label}: classes differ, {brief(classes)} in train and {brief(others)} in {name}: "
                     "save it with one list of names for both"
                 )
-            content = partial(_content, rows, image)
-            both.append(encoded(torch.tensor(labels), content, lambda number: f"{number} of {spec.label}"))
+            both.append(
+                encoded(
+                    torch.tensor(labels), partial(_content, rows, image), lambda number: f"{number} of {spec.label}"
+                )
+            )
         if len(both) < 2:
             if unknown := sorted(splits.keys() - {"train", *HELD_OUT}):
                 raise VitinitError(

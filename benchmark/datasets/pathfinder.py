@@ -112,8 +112,7 @@ def _walks(random: np.random.RandomState) -> np.ndarray:
     """
     start = random.randint(0, SIZE * UNIT, (POOL, 1, 2), dtype=np.int64)
     heading = random.randint(0, 8 * UNIT, (POOL, 1), dtype=np.int64)
-    dashes = -(-LENGTH // DASH)
-    turn = random.randint(-BEND, BEND + 1, (POOL, dashes), dtype=np.int64)
+    turn = random.randint(-BEND, BEND + 1, (POOL, -(-LENGTH // DASH)), dtype=np.int64)
     turned = np.repeat(turn, DASH, axis=1)[:, : LENGTH - 1].cumsum(1)
     steps = RIM[(heading + turned) % len(RIM)]
     return np.concatenate([start, start + steps.cumsum(1)], axis=1) // UNIT

@@ -24,9 +24,7 @@ OBJECTS = (3, 5)
 """Fewest and most of them in an image. One drawn later covers those drawn before."""
 RADIUS = (4 * UNIT, 8 * UNIT)
 """Least and largest radius of a disc; a square or a triangle has the area of a disc."""
-DIRECTIONS = np.array(
-    [(5, 0), (0, 5), (-5, 0), (0, -5), *product((3, -3), (4, -4)), *product((4, -4), (3, -3))],
-)
+DIRECTIONS = np.array([(5, 0), (0, 5), (-5, 0), (0, -5), *product((3, -3), (4, -4)), *product((4, -4), (3, -3))])
 """Rows and columns of twelve vectors of length 5: where a triangle points, how a square is turned, stripes too."""
 STRIPE = (2 * UNIT, 4 * UNIT)
 """Width of a stripe, least and largest."""
@@ -71,8 +69,7 @@ def _block(draw: Callable[..., np.ndarray]) -> Arrays:
     eighths of a pixel, the middle of pixel (0, 0) at (4, 4); radii B x M, of the disc with the same area.
     """
     least, most = OBJECTS
-    there = np.arange(most) < draw(least, most + 1, (BLOCK, 1))
-    shapes = there * draw(1, len(CLASSES), (BLOCK, most))
+    shapes = (np.arange(most) < draw(least, most + 1, (BLOCK, 1))) * draw(1, len(CLASSES), (BLOCK, most))
     centres = draw(0, SIZE * UNIT, (BLOCK, most, 2))
     radii = draw(RADIUS[0], RADIUS[1] + 1, (BLOCK, most))
     directions = DIRECTIONS[draw(0, len(DIRECTIONS), (BLOCK, most))]

@@ -354,5 +354,5 @@ def _answers_folder() -> Path | None:
         for file in sorted(HERE.parent.glob(pattern)):
             if file.is_file() and file.suffix != ".pyc":
                 digest.update(file.read_bytes())
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home, f"vitinit/facts-{digest.hexdigest()[:16]}")
+    folder = f"vitinit/facts-{digest.hexdigest()[:16]}"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", folder)

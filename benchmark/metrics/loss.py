@@ -17,8 +17,8 @@ class Loss(Metric):
         import torch
         from torch.nn.functional import cross_entropy
 
-        loss = cross_entropy(logits_NK.float(), labels_N, reduction="sum")
-        return torch.stack([loss.double(), (labels_N >= 0).sum()])
+        loss = cross_entropy(logits_NK.float(), labels_N, reduction="sum").double()
+        return torch.stack([loss, (labels_N >= 0).sum()])
 
     def values(self, sums: Tensor) -> dict[str, float]:
         """Return the mean."""

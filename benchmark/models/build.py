@@ -128,9 +128,8 @@ def predicting_pixels(model: nn.Module, spec: ModelSpec) -> nn.Module:
 
     changed: Any = model
     # moves with the model: made in the forward pass, it would be sent to the device each time
-    tokens_GG = torch.eye(spec.grid)
     # of each of G tokens for each of S pixels of a line: bilinear, corners not aligned
-    enlarging_GS = torch.nn.functional.interpolate(tokens_GG[None], size=spec.image_size, mode="linear")[0]
+    enlarging_GS = torch.nn.functional.interpolate(torch.eye(spec.grid)[None], size=spec.image_size, mode="linear")[0]
     model.register_buffer("enlarging_GS", enlarging_GS, persistent=False)
     changed.forward_head = partial(_logits_of_pixels, model, spec.grid)
     return model

@@ -61,8 +61,7 @@ class NamedModel(BaseModelSpec):
             if name in args:
                 raise VitinitError(f"model {cls.key} {fields[cls.key]}: {name} is given twice; give it once")
             args[name] = value
-        size = args.pop("image_size", None)
-        return {cls.key: fields[cls.key], "image_size": size, "arch": cls.name(), "args": args}
+        return {cls.key: fields[cls.key], "image_size": args.pop("image_size", None), "arch": cls.name(), "args": args}
 
     @model_validator(mode="after")
     def _fetches_nothing_and_has_layers(self) -> NamedModel:

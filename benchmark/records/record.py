@@ -88,8 +88,7 @@ class _Recorded(Frozen):
 
     @model_serializer(mode="wrap")
     def _as_recorded(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields = fields_of(self)
-        return {name: value for name, value in fields.items() if value is not None}
+        return {name: value for name, value in fields_of(self).items() if value is not None}
 
 
 class EpochRow(_Recorded):

@@ -128,8 +128,8 @@ class Contents:
         everything: list[dict[str, Any]] = [self.done, self.failed, self.skipped]
         for outcomes in everything if layout.runs else ():
             for run_id, outcome in outcomes.items():
-                row = layout.runs.get(at_seed_0(outcome.spec), outcome.row)
-                outcomes[run_id] = outcome.model_copy(update={"row": row})
+                update = {"row": layout.runs.get(at_seed_0(outcome.spec), outcome.row)}
+                outcomes[run_id] = outcome.model_copy(update=update)
 
     def drop_superseded(self) -> None:
         """Leave one outcome of each run: done before failed before skipped."""

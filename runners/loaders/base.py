@@ -299,8 +299,9 @@ class ResidentLoader(Loader):
 
     @cached_property
     def _images(self) -> dict[str, Tensor]:
-        splits = "train", "held_out"
-        return {split: getattr(self.data, split).sized(self.image_size).to(self.device) for split in splits}
+        return {
+            split: getattr(self.data, split).sized(self.image_size).to(self.device) for split in ("train", "held_out")
+        }
 
     def read(self, split: SplitName, batches: Sequence[Tensor], epoch: int | None = None) -> Iterator[Tensor]:
         """Images by their numbers, uint8, B x 3 x S x S, on the device."""
@@ -329,8 +330,7 @@ class FullSizeLoader(Loader):
             return np.asarray(crop_and_flip_image(image, size, self.recipe, draws))
 
         jobs = (partial(decoded, number) for numbers in batches for number in numbers.tolist())
-        ahead = 2 * max(map(len, batches), default=0)
-        with closing(in_threads(jobs, torch.get_num_threads(), ahead)) as images:
+        with closing(in_threads(jobs, torch.get_num_threads(), 2 * max(map(len, batches), default=0))) as images:
             for numbers in batches:
                 batch = torch.empty((len(numbers), 3, size, size), dtype=torch.uint8, pin_memory=self.pins)
                 for place, image in zip(batch.numpy(), images, strict=False):
