@@ -6,7 +6,6 @@ Imports no torch before it is needed: a spec that a record holds is read without
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -144,7 +143,7 @@ class TimmModel(NamedModel):
 class PythonModel(NamedModel):
     """A class, or a function that returns a model: `model: {python: "my_package:MyViT", args: {...}, image_size: 32}`.
 
-    It is called with `args` and `num_classes`, and with the size of the images where it has a parameter `img_size` or
+    It is called with `args` and `num_classes`, and with the size of the images where it takes `img_size` or
     `image_size`. What it returns takes B x 3 x S x S and gives B x classes.
     """
 
@@ -169,6 +168,16 @@ class PythonModel(NamedModel):
 
     def build(self, classes: int) -> nn.Module:
         """Call it."""
-        make = self.constructor
-        sizes = inspect.signature(make).parameters.keys() & set(SIZES)
-        return make(num_classes=classes, **dict.fromkeys(sizes, self.image_size), **self.args)
+        sizes = dict.fromkeys(SIZES, self.image_size)
+        return called(self.constructor, sizes, num_classes=classes, **self.args)
+
+
+def called(make: Callable[..., Any], offered: Mapping[str, int], **arguments: Any) -> Any:
+    """Call a class or function, with those of the offered arguments too that it takes, maybe behind its `**kwargs`."""
+    try:
+        return make(**offered, **arguments)
+    except TypeError as error:
+        fewer = {name: value for name, value in offered.items() if f"keyword argument '{name}'" not in str(error)}
+        if fewer == offered:
+            raise
+        return called(make, fewer, **arguments)

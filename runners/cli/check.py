@@ -1,7 +1,6 @@
 """The command `vitinit check`: is a model sound before it is trained?"""
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -53,7 +52,7 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
     from torch import nn
 
     from vitinit.benchmark.fields import parsed
-    from vitinit.benchmark.models.named import SIZES, PythonModel, TimmModel
+    from vitinit.benchmark.models.named import SIZES, PythonModel, TimmModel, called
 
     home, _, name = named.rpartition(":")
     if not home or not name:
@@ -68,18 +67,7 @@ def _model(named: str, classes: int | None, image_size: int | None) -> "nn.Modul
     if not isinstance(made, nn.Module) and callable(made):
         with plugins.imported(f"MODEL {named!r} cannot be made", VitinitError):
             wanted = {"num_classes": classes, **dict.fromkeys(SIZES, image_size)}
-            made = _called(made, {name: value for name, value in wanted.items() if value and home != "timm"})
+            made = called(made, {name: value for name, value in wanted.items() if value and home != "timm"})
     if not isinstance(made, nn.Module):
         raise VitinitError(f"MODEL {named!r} is or returns a {type(made).__name__}, and not a torch.nn.Module")
     return made
-
-
-def _called(make: Callable[..., Any], arguments: dict[str, int]) -> Any:
-    """Call a class or function with those of the arguments that it takes, which may stand behind its `**kwargs`."""
-    try:
-        return make(**arguments)
-    except TypeError as error:
-        fewer = {name: value for name, value in arguments.items() if f"keyword argument '{name}'" not in str(error)}
-        if fewer == arguments:
-            raise
-        return _called(make, fewer)
