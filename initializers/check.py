@@ -158,9 +158,8 @@ def check(model: nn.Module, batch: Tensor | None = None, *, image_size: int | No
         labels_B = torch.randint(classes, (len(logits),), generator=stream(0, "check/labels")).to(logits.device)
         loss = float(F.cross_entropy(logits, torch.full_like(logits, 1 / classes)))
         warnings = [*_tensors(copied, heads, meant), *_norms(copied), *_streams(tokens)]
-        if not {f"{head}.weight" for head in heads} <= meant.keys() or not math.isfinite(loss):
-            warnings += _loss(logits, loss)
-        warnings += on_attention
+        judged = not {f"{head}.weight" for head in heads} <= meant.keys()
+        warnings += [*_loss(logits, loss, judged), *on_attention]
         _stand_in(copied)
         again = _run(_of_batch_statistics(copied), images_BCHW)
         if len(again) > 1 and torch.allclose(again, again[:1], rtol=ROUNDING):
@@ -389,13 +388,13 @@ def _tensors(model: nn.Module, heads: Collection[str], meant: dict[str, Meant]) 
                 yield "odd-one-out", name, f"its standard deviation is {std:.3g}, in its neighbours in depth {low:.3g}"
 
 
-def _loss(logits: Tensor, loss: float) -> Warnings:
+def _loss(logits: Tensor, loss: float, judged: bool) -> Warnings:
     chance = math.log(logits.shape[1])
     if not math.isfinite(loss):
         yield "not-finite", "loss", "it is NaN or infinite on this batch"
     elif _distributions(logits):
         yield "softmax-in-model", "output", "each row is a distribution: cross-entropy applies another softmax"
-    elif loss > chance + ABOVE_CHANCE:
+    elif judged and loss > chance + ABOVE_CHANCE:
         spread = f"logits have a standard deviation of {float(logits.std(1).mean()):.3g}"
         yield "loss-above-chance", "head", f"loss {loss:.3g}, ln {logits.shape[1]} = {chance:.3g}: {spread}"
 

@@ -110,7 +110,7 @@ class RunOptions(TypedDict, total=False):
     dry_run: bool
     """Show the plan and stop."""
     trial: bool
-    """Take one step of each row here: what fails, how long the runs take."""
+    """Take two steps of each row here: what fails, how long the runs take."""
     executor: Literal["auto", "inline", "local", "slurm"]
     """This process, processes of this machine, or jobs of a cluster. Default: auto."""
     device: Literal["auto", "cpu", "cuda"]

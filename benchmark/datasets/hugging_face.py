@@ -27,7 +27,7 @@ class HuggingFace(Dataset):
     def unavailable(self, spec: DatasetSpec, data_dir: Path) -> str | None:
         """Look for the library alone: the rest takes a network."""
         if find_spec("datasets") is None:
-            return f"{spec.label} needs the library datasets, which is not installed: pip install datasets"
+            return f"{spec.label} needs the library datasets, which is not installed: pip install 'datasets<5'"
         return None
 
     def own_files(self, spec: DatasetSpec) -> dict[str, Any]:

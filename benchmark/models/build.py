@@ -46,6 +46,7 @@ def without_values(spec: BaseModelSpec) -> nn.Module:
     import timm  # noqa: F401 - torch's compiler, which it loads, cannot be loaded on `meta`
     import torch
 
+    getattr(spec, "constructor", None)  # nor is a file of one's own to make its tensors there, as it is imported
     try:
         with torch.device("meta"):
             return build_model(spec, CLASSES)

@@ -9,7 +9,7 @@ in the first 8, at most 172 have p <= 0.042, and 2 are both. So at most 202/4,09
 claim over the base, and as many over the placebo. Simulated with normal noise (40,000 studies; base, method and placebo
 independent): error 0.046 where there is no gain, 0.037 where there is one over the base alone. Power at a difference of
 one standard deviation (of the differences) 0.86 over the base, 0.77 over base and placebo both; power 0.8 at 0.92. Of
-studies of the base alone 24.7 % stop at 8, with a placebo 9.7 %. `tests/analysis/test_looks.py` counts the bound again,
+studies of the base alone 24.7 % stop at 8, with a placebo 9.7 %. `tests/analysis/test_stats.py` counts the bound again,
 and simulates the power with other random numbers.
 
 Futility: a look also settles a comparison whose 95 % interval ends below the smallest gain worth having. That can take

@@ -109,7 +109,7 @@ def run(
     only: OnlyOption = None,
     retry_failed: Annotated[bool, option(WHAT, "Run again what failed.", "--retry-failed")] = False,
     dry_run: Annotated[bool, option(WHAT, "Show the plan and stop.", "--dry-run")] = False,
-    trial: Annotated[bool, option(WHAT, "One step of each row here: what fails, how long.", "--try")] = False,
+    trial: Annotated[bool, option(WHAT, "Two steps of each row here: what fails, how long.", "--try")] = False,
     executor: Annotated[
         ExecutorName, option(WHERE, "inline, local (processes), slurm. Default: auto.", metavar="NAME")
     ] = "auto",

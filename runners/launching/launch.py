@@ -130,7 +130,7 @@ def _setting(
         raise VitinitError("--try takes steps, and --dry-run none: give one of them")
     if (options.profile or options.add) and executor != "slurm":  # a profile of the environment is for a cluster
         given = "--profile" if options.profile else "--add"
-        mend = "leave it out" if options.trial else "--executor slurm"
+        mend = "leave it out" if options.trial or options.executor != "auto" else "--executor slurm"
         raise VitinitError(
             f"{given} is for the executor slurm, and the runs would be carried out by {executor}: {mend}"
         )

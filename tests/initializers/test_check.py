@@ -142,7 +142,7 @@ ILL = {
     "growth": scaled(mlp=300),
     "positions not added": positions_left_out,
     "gradients times ten": ten_times,
-    "softmax at the end": hooked("head", lambda out: out.softmax(-1)),
+    "softmax at the end": lambda m: (vitinit.initialize(m, base="mae"), hooked("head", lambda out: out.softmax(-1))(m)),
     "batch and tokens": mixed,
     "dropout in evaluation": hooked("blocks.0", lambda out: nn.functional.dropout(out, 0.1)),
     "softmax twice": softmaxes(-1, -1),
