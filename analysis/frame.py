@@ -52,7 +52,7 @@ class Study:
 
     @property
     def part(self) -> str:
-        """How many of the grid's runs have ended, as `20 of the grid's 32 runs`; empty if all have."""
+        """Number of the grid's runs that have ended, as `20 of the grid's 32 runs`; empty if all have."""
         ended = sum(self.layout.has(run.spec) for run in self.outcomes)
         return f"{ended} of the grid's {self.layout.planned} runs" if ended < self.layout.planned else ""
 

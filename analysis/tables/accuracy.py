@@ -49,7 +49,7 @@ def accuracy(asked: Asked) -> Table:
 
 
 def _best(study: Study, column: str) -> list[str]:
-    """Return the rows with three seeds than which the best, at the seeds of all of them, is not detectably better."""
+    """Return the best of the rows with three seeds, at the seeds of all, and those that it is not detectably above."""
     values = values_by_seed(study).items()
     scores = {row: scores for (row, place), scores in values if place == column and len(scores) >= LEAST_PAIRS}
     common = pd.DataFrame(scores).dropna()
